@@ -65,7 +65,9 @@ double exp(double x) {
     return p * power_of_two(static_cast<std::int64_t>(n));
 }
 
-double pow(double a, double b) { return exp(b * ln(a)); }
+double pow(double a, double b) {
+    return exp(b * ln(a));
+}
 
 SinCos sin_cos(double x) {
     const double n = std::rint(x * 0x1.45f306dc9c883p-1);

@@ -12,7 +12,7 @@ namespace terrace {
 }  // namespace terrace
 
 // A macro, because only a macro can quote the condition it was given.
-#define CHECK(condition)                                                              \
-    (__builtin_expect(static_cast<bool>(condition), 1)                                \
-         ? static_cast<void>(0)                                                       \
+#define CHECK(condition)                               \
+    (__builtin_expect(static_cast<bool>(condition), 1) \
+         ? static_cast<void>(0)                        \
          : ::terrace::check_failed(#condition, std::source_location::current()))

@@ -18,10 +18,10 @@ enum class ErrorCode {
     Unsupported,  ///< well formed, but a kind that Terrace does not know
     TooLarge,     ///< over a limit, a budget or the context; refused before any work
     OutOfMemory,
-    Io,           ///< a read or write failed while running
-    Device,       ///< a compute device failed
-    NumericFault, ///< NaN or infinity in the forward pass
-    Internal,     ///< a promise between our own parts was broken
+    Io,            ///< a read or write failed while running
+    Device,        ///< a compute device failed
+    NumericFault,  ///< NaN or infinity in the forward pass
+    Internal,      ///< a promise between our own parts was broken
 };
 
 /// Snake-case name of a code, as printed in JSON ("corrupt").

@@ -8,11 +8,8 @@
 namespace terrace {
 
 void check_failed(const char* condition, std::source_location where) {
-    std::fprintf(stderr,
-                 "terrace: a promise between its own parts was broken: %s (%s:%u)\n",
-                 condition,
-                 where.file_name(),
-                 static_cast<unsigned>(where.line()));
+    std::fprintf(stderr, "terrace: a promise between its own parts was broken: %s (%s:%u)\n",
+                 condition, where.file_name(), static_cast<unsigned>(where.line()));
     std::abort();
 }
 

@@ -13,7 +13,13 @@
 namespace terrace {
 
 /// The kinds of place where a NaN or an infinity is looked for, in the order of arithmetic.md 0.
-enum class FaultSite : std::uint8_t { Quantise = 0, Router = 1, Indexer = 2, Score = 3, Logits = 4 };
+enum class FaultSite : std::uint8_t {
+    Quantise = 0,
+    Router = 1,
+    Indexer = 2,
+    Score = 3,
+    Logits = 4
+};
 
 /// The first numeric fault of a step: the smallest (row, layer, site). Row is a position.
 struct NumericFault {
