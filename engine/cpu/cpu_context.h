@@ -17,12 +17,28 @@ enum class Isa : std::uint8_t { Scalar, Avx2, AvxVnni, Avx512 };
 
 [[nodiscard]] const char* to_string(Isa isa);
 
-/// The families that this processor runs, slowest first. Empty: below the floor (AVX2, FMA, F16C).
+/// What cpuid and xgetbv say, as far as the choice of kernels needs it.
+struct CpuFeatures {
+    std::uint32_t leaf1_ecx = 0;
+    std::uint32_t leaf7_ebx = 0;
+    std::uint32_t leaf7_ecx = 0;
+    std::uint32_t leaf7_1_eax = 0;
+    std::uint64_t saved_states = 0;  ///< register states that the operating system saves (XCR0)
+};
+
+[[nodiscard]] CpuFeatures read_cpu_features();
+
+/// The families that such a processor runs, slowest first. Empty: below the floor (AVX2, FMA,
+/// F16C).
+[[nodiscard]] std::vector<Isa> isas_of(const CpuFeatures& features);
+
+/// The families that this processor runs.
 [[nodiscard]] std::vector<Isa> available_isas();
 
-/// "auto" or a family by name ("scalar", "avx2", "avxvnni", "avx512"). An error names what this
-/// processor offers.
+/// "auto" (the fastest) or a family by name ("scalar", "avx2", "avxvnni", "avx512"). An error
+/// names what this processor offers.
 [[nodiscard]] Result<Isa> choose_isa(std::string_view name);
+[[nodiscard]] Result<Isa> choose_isa(std::string_view name, const std::vector<Isa>& available);
 
 /// Passed to every op by value; owns nothing.
 struct Context {

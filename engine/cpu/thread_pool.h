@@ -1,6 +1,7 @@
 // The compute threads cpu-0..n that the engine thread drives.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -10,7 +11,8 @@ namespace terrace::cpu {
 /// Runs tiles of an op on all compute threads; the calling thread takes part as worker 0. Tiles are
 /// handed out by an atomic counter: results never depend on who computes what. Between jobs a
 /// worker spins for at most 50 us, then sleeps on a futex. Every job begins with MXCSR = 0x1F80.
-/// Owner: the engine. Thread: run() from one thread at a time. Failure: none.
+/// Owner: the engine. Thread: run() from one thread at a time. Failure: none; it works with fewer
+/// threads when the system does not give as many as asked for.
 class ThreadPool {
 public:
     explicit ThreadPool(int n_threads);
@@ -29,6 +31,10 @@ public:
         };
         run_erased(n_tiles, call, &body);
     }
+
+    /// Memory for the running op, aligned to 64, not zeroed, kept between calls: the next call may
+    /// move it, so an op asks once, from the thread that calls run(). Null: no memory.
+    [[nodiscard]] std::byte* scratch(std::int64_t bytes);
 
 private:
     using Call = void (*)(void* context, std::int64_t tile, int worker);
