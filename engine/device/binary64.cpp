@@ -1,7 +1,9 @@
 #include "engine/device/binary64.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 namespace terrace::binary64 {
@@ -11,7 +13,7 @@ namespace {
 constexpr double kLn2High = 0x1.62e42feep-1;
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
-/// 1/i! as the binary64 quotient, negative for i mod 4 = 2, 3 where the series alternates.
+/// 1/i! as the binary64 quotient; i! is exact up to 18!.
 constexpr double inverse_factorial(int i) {
     double factorial = 1.0;
     for (int k = 2; k <= i; ++k) {
@@ -20,9 +22,26 @@ constexpr double inverse_factorial(int i) {
     return 1.0 / factorial;
 }
 
-constexpr double alternating(int i) {
-    return i % 4 >= 2 ? -inverse_factorial(i) : inverse_factorial(i);
+/// The same as tables: computed while compiling, since a table of rotary positions asks for
+/// millions of sines.
+constexpr std::array<double, 18> make_inverse_factorials() {
+    std::array<double, 18> table{};
+    for (int i = 0; i < 18; ++i) {
+        table[static_cast<std::size_t>(i)] = inverse_factorial(i);
+    }
+    return table;
 }
+
+constexpr std::array<double, 18> make_alternating() {
+    std::array<double, 18> table = make_inverse_factorials();
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        table[i] = i % 4 >= 2 ? -table[i] : table[i];
+    }
+    return table;
+}
+
+constexpr std::array<double, 18> kInverseFactorial = make_inverse_factorials();
+constexpr std::array<double, 18> kAlternating = make_alternating();
 
 double power_of_two(std::int64_t n) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(n + 1023) << 52);
@@ -58,9 +77,9 @@ double exp(double x) {
     const double n = std::rint(x * 0x1.71547652b82fep+0);
     double t = std::fma(n, -kLn2High, x);
     t = std::fma(n, -kLn2Low, t);
-    double p = inverse_factorial(13);
-    for (int i = 12; i >= 0; --i) {
-        p = std::fma(p, t, inverse_factorial(i));
+    double p = kInverseFactorial[13];
+    for (std::size_t i = 13; i-- > 0;) {
+        p = std::fma(p, t, kInverseFactorial[i]);
     }
     return p * power_of_two(static_cast<std::int64_t>(n));
 }
@@ -74,14 +93,14 @@ SinCos sin_cos(double x) {
     double r = std::fma(n, -0x1.921fb54442d18p+0, x);
     r = std::fma(n, -0x1.1a62633145c07p-54, r);
     const double z = r * r;
-    double p = alternating(17);
-    for (int i = 15; i >= 3; i -= 2) {
-        p = std::fma(p, z, alternating(i));
+    double p = kAlternating[17];
+    for (std::size_t i = 15; i >= 3; i -= 2) {
+        p = std::fma(p, z, kAlternating[i]);
     }
     const double s = std::fma(r * z, p, r);
-    double q = alternating(16);
-    for (int i = 14; i >= 2; i -= 2) {
-        q = std::fma(q, z, alternating(i));
+    double q = kAlternating[16];
+    for (std::size_t i = 14; i >= 2; i -= 2) {
+        q = std::fma(q, z, kAlternating[i]);
     }
     const double c = std::fma(z, q, 1.0);
     switch (static_cast<std::int64_t>(n) & 3) {

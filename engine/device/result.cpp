@@ -26,6 +26,8 @@ const char* to_string(ErrorCode code) {
             return "device";
         case ErrorCode::NumericFault:
             return "numeric_fault";
+        case ErrorCode::Cancelled:
+            return "cancelled";
         case ErrorCode::Internal:
             return "internal";
     }

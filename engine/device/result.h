@@ -21,6 +21,7 @@ enum class ErrorCode {
     Io,            ///< a read or write failed while running
     Device,        ///< a compute device failed
     NumericFault,  ///< NaN or infinity in the forward pass
+    Cancelled,     ///< the user stopped it; a result, never shown as a fault
     Internal,      ///< a promise between our own parts was broken
 };
 
