@@ -120,7 +120,7 @@ TEST(FloatFormats, NumbersNarrowToTheRecordedHalves) {
             ++n_exact;
         }
     }
-    EXPECT_GE(n_exact, 5);
+    EXPECT_GE(n_exact, 3);
 }
 
 TEST(FloatFormats, EveryHalfSurvivesTheRoundTrip) {
