@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/device/ops.h"
 #include "engine/model/model_config.h"
 
 namespace terrace {
@@ -20,8 +21,6 @@ enum class FamilyIndexer : std::uint8_t { None, Lightning };
 enum class RouterKind : std::uint8_t { SigmoidBias };
 
 enum class ActivationKind : std::uint8_t { SiluGlu };
-
-enum class RopePairs : std::uint8_t { Interleaved, HalfSplit };
 
 enum class Projection : std::uint8_t { Gate, Up, Down };
 
