@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Compares model_twin.py with the recorded hashes of whole models (golden.json).
 
-usage: check_models.py [--oracle DIR] [--quick] [--only TEXT]
-DIR holds golden.json and the models (or contract/golden.json). The wide-tiny model is generated. --quick takes the
-shortest prompt of each model and, of its answers, the greedy one.
+usage: check_models.py [--golden FILE] [--demo FOLDER] [--quick] [--only TEXT]
+The models small, small-mixed and wide-tiny are generated; demo models need FOLDER. --quick takes the shortest prompt
+of each model and, of its answers, the greedy one.
 """
 import argparse
 import json
@@ -96,25 +96,34 @@ def check_prompt(t, model, want, quick):
     check_answer(t, model, "sampled", prompt, sampled, settings)
 
 
+def folder_of(entry, demo, temporary):
+    """The folder of a recorded model, generated when it can be; None when it is not there."""
+    name = os.path.basename(entry.get("folder", entry["name"]))
+    if name.startswith("demo"):
+        return demo
+    kind, container = name.startswith("small") and "small" or "wide", "mixed" in name
+    path = os.path.join(temporary, f"{kind}{'-mixed' if container else ''}")
+    if not os.path.exists(path):
+        wide_tiny.write(kind, path, container)
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--oracle", default=os.path.join(HERE, "..", "..", "..", "shared", "oracle"))
+    parser.add_argument("--golden", default=os.path.join(HERE, "..", "data", "contract", "golden.json"))
+    parser.add_argument("--demo")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     a = parser.parse_args()
-    base = a.oracle if os.path.exists(os.path.join(a.oracle, "golden.json")) else os.path.join(a.oracle, "contract")
-    golden = json.load(open(os.path.join(base, "golden.json")))
+    golden = json.load(open(a.golden))
+    assert golden["arith_version"] == C.ARITH_VERSION
     t, skipped = Tally(), []
     with tempfile.TemporaryDirectory() as temporary:
         for entry in golden["models"]:
             if a.only not in entry["name"] or "prompts" not in entry:
                 continue
-            if "folder" in entry:
-                path = os.path.join(base, entry["folder"])
-            else:
-                path = os.path.join(temporary, entry["name"])
-                wide_tiny.write("wide", path, "container" in entry["name"])
-            if not os.path.exists(os.path.join(path, "config.json")):
+            path = folder_of(entry, a.demo, temporary)
+            if path is None or not os.path.exists(os.path.join(path, "config.json")):
                 skipped.append(entry["name"])
                 continue
             options = entry["options"]
@@ -127,7 +136,7 @@ def main():
                 print(f"{entry['name']}, {len(want['ids'])} tokens: {t.equal - before[0]} equal, "
                       f"{t.different - before[1]} different, {time.time() - begin:.1f} s", flush=True)
     for name in skipped:
-        print(f"skipped: {name} (its folder is not there)")
+        print(f"skipped: {name} (name the demo model's folder with --demo)")
     print(f"{t.equal} comparisons equal, {t.different} different, {len(skipped)} models skipped")
     return 1 if t.different or not t.equal else 0
 
