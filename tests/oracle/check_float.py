@@ -24,7 +24,8 @@ def compare(name, array, got, want, rules):
         if wrong:
             print(f"  DIFFERENT {name} {array}: {wrong} values")
         return not wrong
-    distance, allowed = float(np.abs(got - want).max()), rules["max_abs_difference_float32"].get(array.replace("mtp_router", "router"))
+    distance = float(np.abs(got - want).max())
+    allowed = rules["max_abs_difference_float32"].get(array.replace("mtp_router", "router"))
     if allowed is None or not distance <= allowed:
         print(f"  DIFFERENT {name} {array}: distance {distance}, allowed {allowed}")
         return False
@@ -42,7 +43,8 @@ def check(path, name):
         tokens = ids[1:] + [int(arrays["greedy_ids"][0])]
         hidden = np.stack([model.rows[p]["final_norm"] for p in range(len(ids))])
         out = model.mtp_rows(tokens, hidden, list(range(len(ids))))
-        got.update(mtp_logits=out["logits"], mtp_hidden=out["z"], mtp_router_ids=out["experts"], mtp_router_weights=out["gates"])
+        got.update(mtp_logits=out["logits"], mtp_hidden=out["z"], mtp_router_ids=out["experts"],
+                   mtp_router_weights=out["gates"])
     shared = [k for k in got if k in arrays]
     good = [compare(name, k, got[k], arrays[k], golden["test"]) for k in shared]
     print(f"{name}: {sum(good)} of {len(good)} arrays agree", flush=True)

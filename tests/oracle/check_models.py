@@ -46,8 +46,9 @@ def check_mtp_row(t, model, want, rounds):
     """The MTP row after the prompt, fed with the greedy token, is step 0 of the first greedy round."""
     first, r = rounds[0]["first"], rounds[0]
     got = dict(position=r["position"] - 1, draft=r["drafts"][0], token_fed=model.tokens[r["position"]],
-               logits=hash_of(r["logits"][0]), second_step_logits=hash_of(r["logits"][1]), residual=[hash_of(first["y"][0])],
-               selected=[ranges(first["selected"][0])], experts=[first["experts"][0].tolist()], gates=[bits_of(first["gates"][0])])
+               logits=hash_of(r["logits"][0]), second_step_logits=hash_of(r["logits"][1]),
+               residual=[hash_of(first["y"][0])], selected=[ranges(first["selected"][0])],
+               experts=[first["experts"][0].tolist()], gates=[bits_of(first["gates"][0])])
     for key in want:
         if key in got:
             t.same(f"mtp row {key}", got[key], want[key])
@@ -101,7 +102,7 @@ def folder_of(entry, demo, temporary):
     name = os.path.basename(entry.get("folder", entry["name"]))
     if name.startswith("demo"):
         return demo
-    kind, container = name.startswith("small") and "small" or "wide", "mixed" in name
+    kind, container = "small" if name.startswith("small") else "wide", "mixed" in name
     path = os.path.join(temporary, f"{kind}{'-mixed' if container else ''}")
     if not os.path.exists(path):
         wide_tiny.write(kind, path, container)

@@ -390,7 +390,8 @@ def main():
     out = dict(ids=ids, logits_hash=hash_of_rows(model.rows[p]["logits"] for p in range(len(prompt) - 1, last + 1)),
                logits_all=hash_of_rows(model.rows[p]["logits"] for p in range(last + 1)),
                prompt_ids=prompt, arith_version=C.ARITH_VERSION,
-               prompt_last_row=describe(len(prompt) - 1, model.rows[len(prompt) - 1]), last_row=describe(last, model.rows[last]))
+               prompt_last_row=describe(len(prompt) - 1, model.rows[len(prompt) - 1]),
+               last_row=describe(last, model.rows[last]))
     if a.draft and model.mtp:
         rounds = model.speculate(prompt + ids, len(prompt), settings, a.draft)
         out["speculation"] = dict(forwards=len(rounds) + 1, accepted=sum(r["accepted"] for r in rounds),

@@ -215,7 +215,8 @@ def check_seed(t, seed, a):
         context = len(case["prompt"]) + case["n"] + 8
         greedy = C.Settings(defined=np.arange(random_model.DEFINED))
         sampled = C.Settings(temperature=0.9, top_p=0.93, top_k=40, seed=case["sampling_seed"], defined=greedy.defined)
-        drawn = ["--temperature", "0.9", "--top-p", "0.93", "--top-k", "40", "--min-p", "0", "--seed", str(case["sampling_seed"])]
+        drawn = ["--temperature", "0.9", "--top-p", "0.93", "--top-k", "40", "--min-p", "0", "--seed",
+                 str(case["sampling_seed"])]
         model = Model(out, False, None, context)
         random_answer = answer(model, case, sampled, 128)
         wanted = answer(model, case, greedy, 128)

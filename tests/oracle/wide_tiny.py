@@ -84,7 +84,8 @@ def tensors(c, mtp=True, mtp_indexer=True):
         if l < c["first_k_dense_replace"]:
             ffn(m, c["intermediate_size"])
         else:
-            t.update({m + "gate.weight": (c["n_routed_experts"], h), m + "gate.e_score_correction_bias": (c["n_routed_experts"],)})
+            experts = c["n_routed_experts"]
+            t.update({m + "gate.weight": (experts, h), m + "gate.e_score_correction_bias": (experts,)})
             if c["n_shared_experts"]:
                 ffn(m + "shared_experts.", c["moe_intermediate_size"] * c["n_shared_experts"])
             for e in range(c["n_routed_experts"]):
