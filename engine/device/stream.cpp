@@ -7,9 +7,9 @@
 
 namespace terrace {
 
-void check_failed(const char* condition, std::source_location where) {
-    std::fprintf(stderr, "terrace: a promise between its own parts was broken: %s (%s:%u)\n",
-                 condition, where.file_name(), static_cast<unsigned>(where.line()));
+void check_failed(const char* condition, const char* file, int line) {
+    std::fprintf(stderr, "terrace: a promise between its own parts was broken: %s (%s:%d)\n",
+                 condition, file, line);
     std::abort();
 }
 
