@@ -64,6 +64,9 @@ public:
                                   FloatRows hidden,
                                   std::stop_token stop);
 
+    /// Row of mtp_rows() that the last fed row is: where a chain begins.
+    [[nodiscard]] std::int64_t chain_row() const { return chain_row_; }
+
     /// One chained draft row after mtp_feed: eats `draft` and z of the row before it. `depth` >= 1
     /// counts the rows after the last fed one.
     [[nodiscard]] Status mtp_chain(std::int32_t draft, std::int64_t depth, std::stop_token stop);

@@ -286,4 +286,30 @@ Result<DecoderWeights> DecoderWeights::load(const ModelFolder& folder,
     return WeightLoader(folder, kind, ops, device, progress, std::move(stop)).run();
 }
 
+std::int64_t DecoderWeights::bytes_needed(const ModelFolder& folder,
+                                          SessionKind kind,
+                                          const Ops& ops) {
+    const Checkpoint& checkpoint = *folder.checkpoint;
+    const ModelConfig& config = folder.config;
+    std::int64_t bytes = 0;
+    for (const TensorSource& source : checkpoint.dense()) {
+        const WeightFormat format = target_format(source, checkpoint.kind(), kind);
+        if (source.role == TensorRole::Embedding || source.role == TensorRole::Vector ||
+            source.role == TensorRole::Router) {
+            bytes += source.rows * (raw_row_bytes(format.kind, source.cols) +
+                                    scales_per_row(format, source.cols) * 4);
+        } else if (source.name.ends_with(folder.family->names.kv_b)) {
+            const auto part = [&](WeightUse use, std::int64_t rows) {
+                return config.num_attention_heads *
+                       round_up(ops.packed_bytes(format, use, rows, source.cols), 64);
+            };
+            bytes += part(WeightUse::ColumnSum, config.qk_nope_head_dim) +
+                     part(WeightUse::RowDot, config.v_head_dim);
+        } else {
+            bytes += ops.packed_bytes(format, WeightUse::RowDot, source.rows, source.cols);
+        }
+    }
+    return bytes;
+}
+
 }  // namespace terrace

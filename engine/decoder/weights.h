@@ -79,6 +79,11 @@ public:
                                                      const LoadProgress& progress,
                                                      std::stop_token stop);
 
+    /// Bytes that `load` will keep, to within the rounding of small allocations.
+    [[nodiscard]] static std::int64_t bytes_needed(const ModelFolder& folder,
+                                                   SessionKind kind,
+                                                   const Ops& ops);
+
     RawMatrix embedding;                ///< [vocab_size, H], as stored
     const float* final_norm = nullptr;  ///< [H]
     WeightMatrix lm_head;               ///< [vocab_size, H]

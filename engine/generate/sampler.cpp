@@ -129,10 +129,10 @@ std::int32_t Sampler::race(std::int64_t index) const {
     double best_time = std::numeric_limits<double>::infinity();
     std::int32_t best_id = ranked_.front().id;
     for (const Candidate& c : ranked_) {
-        const std::array<std::uint32_t, 4> words = philox4x32_10(
-            {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(c.id) >> 2, 1, 0},
+        const std::array<std::uint32_t, 4> words = philox4x32(
             {static_cast<std::uint32_t>(settings_.seed),
-             static_cast<std::uint32_t>(settings_.seed >> 32)});
+             static_cast<std::uint32_t>(settings_.seed >> 32)},
+            {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(c.id) >> 2, 1, 0});
         const double u =
             (static_cast<double>(words[static_cast<std::size_t>(c.id) & 3]) + 0.5) * 0x1p-32;
         const double time = -binary64::ln(u) / c.p;

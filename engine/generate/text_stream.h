@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/stream_decoder.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer_stream.h"
 
 namespace terrace {
 
@@ -27,7 +27,9 @@ public:
     [[nodiscard]] bool stopped() const { return stopped_; }
 
 private:
-    std::string release(bool at_end);
+    enum class End : std::uint8_t { NotYet, Reached };
+
+    std::string release(End end);
 
     StreamDecoder decoder_;
     const Tokenizer* tokenizer_;
