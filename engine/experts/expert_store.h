@@ -14,21 +14,15 @@
 #include "engine/device/ops.h"
 #include "engine/device/result.h"
 #include "engine/device/tensor.h"
+#include "engine/experts/expert_id.h"
 #include "engine/support/file.h"
 
 namespace terrace {
 
 class Checkpoint;
+struct ExpertSource;
 class ExpertStore;
 class FaultInjector;
-
-struct ExpertId {
-    std::int32_t layer = 0;
-    std::int32_t expert = 0;
-
-    bool operator==(const ExpertId&) const = default;
-    auto operator<=>(const ExpertId&) const = default;
-};
 
 /// The three matrices of one expert in the layout of the device's kernels, WeightUse::RowDot.
 ///   gate, up  [expert width, hidden]
@@ -144,6 +138,8 @@ struct ExpertStoreOptions {
     /// top_k * (draft + 1). Clamped to what the number of slots allows.
     std::int64_t n_transient_slots = 8;
     int n_io_threads = 4;
+    /// Experts that are being read or unpacked at the same time; each has a slab of staging memory.
+    int n_staging_slabs = 4;
     ReadMode read_mode = ReadMode::Auto;
     /// Tokens after which a use counts half.
     double heat_half_life_tokens = 256.0;
@@ -181,6 +177,13 @@ public:
     /// bytes), a file that cannot be opened, no direct reads where they were demanded.
     [[nodiscard]] static Result<std::unique_ptr<ExpertStore>> create(
         const Checkpoint& checkpoint,
+        const Ops& ops,
+        Device& device,
+        const ExpertStoreOptions& options);
+
+    /// The same from the parts of a checkpoint; its matrices outlive the store.
+    [[nodiscard]] static Result<std::unique_ptr<ExpertStore>> create(
+        const ExpertSource& source,
         const Ops& ops,
         Device& device,
         const ExpertStoreOptions& options);
