@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/device/result.h"
@@ -75,6 +76,8 @@ struct ModelFolder {
     std::unique_ptr<const Tokenizer> tokenizer;
     /// Ids that end an answer: config, generation_config and tokenizer_config's eos_token.
     std::vector<std::int32_t> stop_ids;
+    /// tokenizer_config's named tokens for the template: "bos_token" -> text, in the file's order.
+    std::vector<std::pair<std::string, std::string>> special_tokens;
     std::string chat_template_text;                     ///< empty: the folder has none
     std::string chat_template_origin;                   ///< the file it came from
     std::unique_ptr<const ChatTemplate> chat_template;  ///< null: use the built-in one
