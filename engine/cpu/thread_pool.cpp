@@ -68,8 +68,12 @@ struct ThreadPool::State {
     alignas(64) std::atomic<std::uint32_t> n_done{0};
     std::atomic<bool> stopping{false};
 
-    std::unique_ptr<std::byte, FreeDeleter> scratch;
-    std::int64_t scratch_bytes = 0;
+    struct Scratch {
+        std::unique_ptr<std::byte, FreeDeleter> data;
+        std::int64_t bytes = 0;
+    };
+
+    Scratch scratch[2];  // by ScratchSlot
 
     std::vector<std::jthread> threads;  // last: joined before the words above go away
 
@@ -142,16 +146,17 @@ int ThreadPool::n_threads() const {
     return static_cast<int>(state_->threads.size()) + 1;
 }
 
-std::byte* ThreadPool::scratch(std::int64_t bytes) {
+std::byte* ThreadPool::scratch(std::int64_t bytes, ScratchSlot slot) {
     constexpr std::int64_t kUnit = 64 * 1024;
-    if (bytes > state_->scratch_bytes) {
+    State::Scratch& scratch = state_->scratch[static_cast<std::size_t>(slot)];
+    if (bytes > scratch.bytes) {
         const std::int64_t wanted = (bytes + kUnit - 1) / kUnit * kUnit;
-        state_->scratch.reset();
-        state_->scratch.reset(
+        scratch.data.reset();
+        scratch.data.reset(
             static_cast<std::byte*>(std::aligned_alloc(64, static_cast<std::size_t>(wanted))));
-        state_->scratch_bytes = state_->scratch == nullptr ? 0 : wanted;
+        scratch.bytes = scratch.data == nullptr ? 0 : wanted;
     }
-    return state_->scratch.get();
+    return scratch.data.get();
 }
 
 void ThreadPool::run_erased(std::int64_t n_tiles, Call call, void* context) {

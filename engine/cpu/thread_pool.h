@@ -8,6 +8,9 @@
 
 namespace terrace::cpu {
 
+/// Whose scratch: that of an op, or what an op made of several prepares for the op that it calls.
+enum class ScratchSlot : std::uint8_t { Op, Operands };
+
 /// Runs tiles of an op on all compute threads; the calling thread takes part as worker 0. Tiles are
 /// handed out by an atomic counter: results never depend on who computes what. Between jobs a
 /// worker spins for at most 50 us, then sleeps on a futex. Every job begins with MXCSR = 0x1F80.
@@ -32,9 +35,10 @@ public:
         run_erased(n_tiles, call, &body);
     }
 
-    /// Memory for the running op, aligned to 64, not zeroed, kept between calls: the next call may
-    /// move it, so an op asks once, from the thread that calls run(). Null: no memory.
-    [[nodiscard]] std::byte* scratch(std::int64_t bytes);
+    /// Memory for the running op, aligned to 64, not zeroed, kept between calls: the next call for
+    /// the same slot may move it, so an op asks once, from the thread that calls run(). Null: no
+    /// memory.
+    [[nodiscard]] std::byte* scratch(std::int64_t bytes, ScratchSlot slot = ScratchSlot::Op);
 
 private:
     using Call = void (*)(void* context, std::int64_t tile, int worker);
