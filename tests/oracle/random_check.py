@@ -60,7 +60,7 @@ def combinations(rng, case):
     experts = case["config"]["n_routed_experts"]
     out = [[], ["--isa", "scalar", "--threads", "1"], ["--chunk", "1"],
            ["--chunk", str(int(rng.integers(2, 9))), "--threads", str(int(rng.integers(2, 6)))],
-           ["--slots", str(case["config"]["num_experts_per_tok"] + int(rng.integers(0, experts)))], ["--slots", "all"]]
+           ["--slots", str(max(2, case["config"]["num_experts_per_tok"] + int(rng.integers(0, experts))))], ["--slots", "all"]]
     flags = cpu_flags()
     if {"avx2", "fma", "f16c"} <= flags:
         out.append(["--isa", "avx2"])
@@ -76,7 +76,7 @@ def combinations(rng, case):
 
 def run_cli(cli, folder, case, options, context):
     command = [cli, "run", folder, "--ids", ",".join(map(str, case["prompt"])), "--n", str(case["n"]), "--ignore-eos", "--json",
-               "--history", "off", "--context", str(context)] + options
+               "--context", str(context)] + options
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     except subprocess.TimeoutExpired:
