@@ -96,6 +96,8 @@ def sampler(rng):
     for seed in range(6):
         case("min-p after top-p", flat, [0, 1, 2, 3, 4, 5, 6, 7, 8], temperature=1.0, top_p=0.8, min_p=0.11, seed=100 + seed)
         case("top-k before top-p", flat, [0, 1, 2, 3, 4, 5, 6, 7, 8], temperature=1.3, top_k=4, top_p=0.9, seed=200 + seed)
+    for top_p in (0.3, 0.6, 0.7):  # the boundary of a sum of ten equal weights
+        case("top-p on the boundary", [1.0] * 10, [0] * 9, temperature=1.0, top_p=top_p, seed=300)
     case("ties: the lower id", np.zeros(24), context, temperature=0.0)
     return cases
 
