@@ -34,7 +34,8 @@ struct CheckpointFile {
 struct ShardSet {
     struct Entry {
         std::int32_t file = 0;
-        StoredTensor tensor;  ///< its canonical name
+        StoredTensor tensor;  ///< under its canonical name
+        bool used = false;    ///< set by Checkpoint::bind
     };
 
     std::vector<CheckpointFile> files;                         ///< sorted by name
@@ -43,7 +44,8 @@ struct ShardSet {
     std::string name_prefix;  ///< what stands in front of "model." in the files; usually empty
     std::vector<std::string> warnings;
 
-    [[nodiscard]] const Entry* find(const std::string& name) const {
+    /// Null when there is none.
+    [[nodiscard]] Entry* find(const std::string& name) {
         const auto it = tensors.find(name);
         return it == tensors.end() ? nullptr : &it->second;
     }
