@@ -101,7 +101,7 @@ def pack_int4(q):
 
 
 def unpack(payload, scales, rows, n, name="", declared=None):
-    """Payload bytes and scale count -> Quantised, by the order of container.md 2.5."""
+    """Payload bytes and scale count -> Quantised, in the reader's order: int8, int4, int2, int3."""
     count, ns = payload.size, scales.size
     payload = np.ascontiguousarray(payload).reshape(rows, -1) if count % rows == 0 else payload
     if count == rows * n and ns == rows:

@@ -101,7 +101,7 @@ def check_run(t, cli, folder, case, options, want, context):
 
 
 def read_arrays(path):
-    kinds = dict(F32="<f4", I32="<i4", U8="u1", I64="<i8")
+    kinds = dict(F32="<f4", I32="<i4", U8="u1", I64="<i8", BF16="<u2", F16="<u2", I8="i1", F8_E4M3="u1", F8_E8M0="u1")
     data = open(path, "rb").read()
     size = int.from_bytes(data[:8], "little")
     out = {}

@@ -109,7 +109,7 @@ def pack_low(q, bits):
         u[:, :n] = (q + 2).astype(np.uint8)
         return u[:, 0::4] | (u[:, 1::4] << 2) | (u[:, 2::4] << 4) | (u[:, 3::4] << 6)
     groups = -(-n // 64)
-    u = np.full((rows, groups * 64), 4, np.uint8)
+    u = np.zeros((rows, groups * 64), np.uint8)  # unused places hold bits 0, as the reference writes them
     u[:, :n] = (q + 4).astype(np.uint8)
     u = u.reshape(rows, groups, 64)
     low, high = u & 3, np.packbits(u >> 2, axis=-1, bitorder="little")
