@@ -407,7 +407,12 @@ Result<std::int64_t> ExpertStore::Impl::prefill_slots(const Progress& progress,
     prefilling_ = true;
     prefill_error_.reset();
     request_all();
-    while (n_in(SlotState::Reading) > 0 && !prefill_error_ && !stop.stop_requested()) {
+    while (n_in(SlotState::Resident) < catalog_.n_experts() && !prefill_error_ &&
+           !stop.stop_requested()) {
+        // Reads that an earlier visit cancelled may have ended without a result meanwhile.
+        if (n_in(SlotState::Reading) == 0) {
+            request_all();
+        }
         const std::uint64_t seen = n_completed_;
         const std::int64_t n_now = n_in(SlotState::Resident);
         lock.unlock();

@@ -16,18 +16,23 @@ std::int64_t ReadPlan::bytes() const {
 
 ReadPlan plan_read(std::span<const ReadExtent> parts) {
     CHECK(parts.size() <= kMaxExpertParts);
+    const auto lies_before = [parts](std::size_t a, std::size_t b) {
+        return parts[a].file != parts[b].file ? parts[a].file < parts[b].file
+                                              : parts[a].offset < parts[b].offset;
+    };
+    // Insertion into six places at most.
     std::array<std::size_t, kMaxExpertParts> by_place = {};
     std::size_t n_parts = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].bytes > 0) {
-            by_place[n_parts++] = i;
+        if (parts[i].bytes == 0) {
+            continue;
         }
+        std::size_t place = n_parts++;
+        for (; place > 0 && lies_before(i, by_place[place - 1]); --place) {
+            by_place[place] = by_place[place - 1];
+        }
+        by_place[place] = i;
     }
-    const auto end = by_place.begin() + static_cast<std::ptrdiff_t>(n_parts);
-    std::sort(by_place.begin(), end, [parts](std::size_t a, std::size_t b) {
-        return parts[a].file != parts[b].file ? parts[a].file < parts[b].file
-                                              : parts[a].offset < parts[b].offset;
-    });
     ReadPlan plan;
     for (std::size_t k = 0; k < n_parts; ++k) {
         const ReadExtent& part = parts[by_place[k]];
