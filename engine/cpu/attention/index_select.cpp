@@ -3,6 +3,7 @@
 
 #include "engine/cpu/attention.h"
 #include "engine/cpu/attention/carver.h"
+#include "engine/cpu/attention/index_scores.h"
 #include "engine/cpu/attention/kernels.h"
 #include "engine/cpu/attention/row_faults.h"
 #include "engine/cpu/attention/scratch.h"
@@ -38,6 +39,7 @@ public:
           heads_(round_up(job.n_heads, kPairBatch)) {}
 
     void run();
+    void score_row(std::int64_t row, float* scores) const;
 
 private:
     [[nodiscard]] std::int64_t n_keys(std::int64_t row) const {
@@ -163,6 +165,19 @@ void Indexer::check(std::int64_t row, std::int64_t n, float* scores) const {
     }
 }
 
+void Indexer::score_row(std::int64_t row, float* scores) const {
+    Carver counter(nullptr);
+    static_cast<void>(carve_query(counter));
+    std::byte* base = op_scratch(context_, counter.bytes());
+    if (base == nullptr) {
+        return;
+    }
+    Carver carver(base);
+    const RowQuery query = carve_query(carver);
+    prepare(row, query);
+    score(row, query, 0, n_keys(row), scores);
+}
+
 void Indexer::choose(std::int64_t row, const float* scores) const {
     std::int32_t* positions = job_.positions + row * job_.top_k;
     select_top_k(scores, n_keys(row), job_.top_k, positions);
@@ -262,6 +277,11 @@ void Indexer::run_keys(std::int64_t first, std::int64_t most) {
 }
 
 }  // namespace
+
+void index_scores_of_row(
+    Context context, const IndexSelect& job, std::int64_t row, RowScope scope, float* scores) {
+    Indexer(context, job, scope).score_row(row, scores);
+}
 
 void index_select(Context context, const IndexSelect& job, RowScope scope) {
     CHECK(job.top_k > 0 && job.cache->dim > 0);

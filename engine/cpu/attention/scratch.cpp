@@ -7,8 +7,9 @@
 namespace terrace::cpu {
 
 std::byte* op_scratch(Context context, std::int64_t bytes, ScratchSlot slot) {
-    std::byte* base = context.pool->scratch(bytes, slot);
-    if (base == nullptr && bytes > 0) {
+    // Never 0 bytes: null is the answer of a machine that has no memory.
+    std::byte* base = context.pool->scratch(bytes + 64, slot);
+    if (base == nullptr) {
         context.stream->fail({ErrorCode::OutOfMemory,
                               "attention needs " + std::to_string(bytes) +
                                   " bytes of working memory, and the system gave none",
