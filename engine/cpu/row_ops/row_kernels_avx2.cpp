@@ -9,7 +9,9 @@ namespace {
 struct Lanes {
     using V = __m256;
     static constexpr std::int64_t kLanes = 8;
-    static constexpr int kDotRows = 2;  // 8 of the 16 registers hold sums
+    static constexpr int kVectors = 4;  // hold the 32 partial sums of dot32
+    static constexpr int kDotRows = 3;  // with one weight row 12 of the 16 registers hold sums
+    static constexpr int kDotWeights = 1;
 
     static V set(float x) { return _mm256_set1_ps(x); }
 

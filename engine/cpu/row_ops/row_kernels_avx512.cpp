@@ -9,7 +9,9 @@ namespace {
 struct Lanes {
     using V = __m512;
     static constexpr std::int64_t kLanes = 16;
-    static constexpr int kDotRows = 4;
+    static constexpr int kVectors = 2;  // hold the 32 partial sums of dot32
+    static constexpr int kDotRows = 4;  // with two weight rows 16 of the 32 registers hold sums
+    static constexpr int kDotWeights = 2;
 
     static V set(float x) { return _mm512_set1_ps(x); }
 

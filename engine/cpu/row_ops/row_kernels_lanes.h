@@ -111,61 +111,85 @@ void scale_int8(const std::int8_t* q, float scale, std::int64_t n, float* out) {
     }
 }
 
-/// One weight row against R rows of x; the weights are loaded once.
-template <class L, int R>
-void dots_of_weight(const DotTile& tile, std::int64_t row, std::int64_t weight_row) {
-    constexpr int kVectors = 32 / static_cast<int>(L::kLanes);
-    const float* w = tile.weight + weight_row * tile.width;
-    const float* x = tile.x + row * tile.x_stride;
-    typename L::V acc[R][kVectors];
-    for (int r = 0; r < R; ++r) {
-        for (int v = 0; v < kVectors; ++v) {
-            acc[r][v] = L::set(0.0f);
+/// 32 inputs further, or the last ones of a row, of R rows of x against J weight rows: every vector
+/// is loaded once and used for all of the other side. Each of the R * J results has its own 32
+/// partial sums, as dot32 asks.
+template <class L, int R, int J, class Load>
+inline void add_products(typename L::V (&acc)[R][J][L::kVectors], const DotTile& tile, Load load) {
+#pragma GCC unroll 4
+    for (int v = 0; v < L::kVectors; ++v) {
+        typename L::V w[J];
+#pragma GCC unroll 4
+        for (int j = 0; j < J; ++j) {
+            w[j] = load(tile.weight + j * tile.width, v * L::kLanes);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+            const auto x = load(tile.x + r * tile.x_stride, v * L::kLanes);
+#pragma GCC unroll 4
+            for (int j = 0; j < J; ++j) {
+                acc[r][j][v] = L::fma(x, w[j], acc[r][j][v]);
+            }
+        }
+    }
+}
+
+/// The first R rows and J weight rows of a tile.
+template <class L, int R, int J>
+void dots_block(const DotTile& tile) {
+    typename L::V acc[R][J][L::kVectors];
+    for (auto& row : acc) {
+        for (auto& sums : row) {
+            for (auto& sum : sums) {
+                sum = L::set(0.0f);
+            }
         }
     }
     std::int64_t i = 0;
     for (; i + 32 <= tile.width; i += 32) {
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-            const auto weight = L::load(w + i + v * L::kLanes);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) {
-                const float* from = x + r * tile.x_stride + i + v * L::kLanes;
-                acc[r][v] = L::fma(L::load(from), weight, acc[r][v]);
-            }
-        }
+        add_products<L, R, J>(
+            acc, tile, [i](const float* row, std::int64_t at) { return L::load(row + i + at); });
     }
     if (i < tile.width) {
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-            const std::int64_t at = i + v * L::kLanes;
-            const auto weight = L::load_part(w + at, tile.width - at);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) {
-                const float* from = x + r * tile.x_stride + at;
-                acc[r][v] = L::fma(L::load_part(from, tile.width - at), weight, acc[r][v]);
-            }
+        add_products<L, R, J>(acc, tile, [i, &tile](const float* row, std::int64_t at) {
+            return L::load_part(row + i + at, tile.width - i - at);
+        });
+    }
+    for (int r = 0; r < R; ++r) {
+        for (int j = 0; j < J; ++j) {
+            tile.out[r * tile.out_stride + j] = L::reduce32(acc[r][j]);
         }
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-        tile.out[(row + r) * tile.out_stride + weight_row] = L::reduce32(acc[r]);
+}
+
+/// All weight rows of a tile against its first R rows.
+template <class L, int R>
+void dots_rows(DotTile tile) {
+    constexpr int kBlock = R == 1 ? 1 : L::kDotWeights;
+    for (; tile.n_weights >= kBlock; tile.n_weights -= kBlock) {
+        dots_block<L, R, kBlock>(tile);
+        tile.weight += kBlock * tile.width;
+        tile.out += kBlock;
+    }
+    for (; tile.n_weights > 0; --tile.n_weights) {
+        dots_block<L, R, 1>(tile);
+        tile.weight += tile.width;
+        tile.out += 1;
     }
 }
 
 template <class L>
-void dots(const DotTile& tile) {
-    constexpr int kRows = L::kDotRows;
-    std::int64_t row = 0;
-    for (; row + kRows <= tile.n_rows; row += kRows) {
-        for (std::int64_t j = 0; j < tile.n_weights; ++j) {
-            dots_of_weight<L, kRows>(tile, row, j);
-        }
+void dots(const DotTile& all) {
+    DotTile tile = all;
+    for (; tile.n_rows >= L::kDotRows; tile.n_rows -= L::kDotRows) {
+        dots_rows<L, L::kDotRows>(tile);
+        tile.x += L::kDotRows * tile.x_stride;
+        tile.out += L::kDotRows * tile.out_stride;
     }
-    for (; row < tile.n_rows; ++row) {
-        for (std::int64_t j = 0; j < tile.n_weights; ++j) {
-            dots_of_weight<L, 1>(tile, row, j);
-        }
+    for (; tile.n_rows > 0; --tile.n_rows) {
+        dots_rows<L, 1>(tile);
+        tile.x += tile.x_stride;
+        tile.out += tile.out_stride;
     }
 }
 

@@ -14,11 +14,19 @@
 
 namespace terrace::test {
 
+inline nlohmann::json read_vectors(const char* name) {
+    std::ifstream file(std::string(TERRACE_SOURCE_DIR "/tests/data/contract/") + name);
+    return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+}
+
 inline const nlohmann::json& contract_vectors() {
-    static const nlohmann::json vectors = [] {
-        std::ifstream file(TERRACE_SOURCE_DIR "/tests/data/contract/vectors.json");
-        return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-    }();
+    static const nlohmann::json vectors = read_vectors("vectors.json");
+    return vectors;
+}
+
+/// Operations that vectors.json leaves open, recorded by tests/oracle.
+inline const nlohmann::json& more_contract_vectors() {
+    static const nlohmann::json vectors = read_vectors("more_vectors.json");
     return vectors;
 }
 

@@ -17,6 +17,7 @@ namespace terrace::cpu::test {
 using terrace::test::bits;
 using terrace::test::contract_vectors;
 using terrace::test::floats_of;
+using terrace::test::more_contract_vectors;
 using terrace::test::words_of;
 
 /// A pool and a stream, as an engine owns them.
