@@ -51,6 +51,9 @@ struct ContainerFilePlan {
     ContainerOrder order = ContainerOrder::Extents;
 };
 
+/// "out-mtp-00002.safetensors"
+[[nodiscard]] std::string container_file_name(ContainerSet set, int number);
+
 /// Splits tensors into files in our own order: for each set first everything that stays in memory,
 /// then the experts, in files of at most `max_file_bytes` (one expert is never split). Expert
 /// triples must be neighbours in `tensors`, gate, up, down. `metadata` goes into every file; the
@@ -135,7 +138,7 @@ struct ConvertProgress {
 /// time (Reference order: one file). `out` is created; it must be empty and not inside the source.
 /// Files appear under their names one by one, config.json last, so a stopped conversion is never
 /// taken for a model. Errors: WrongUse (folder), TooLarge (not enough free space, with numbers),
-/// Io, and the quantiser's refusals; a requested stop is reported as WrongUse "stopped".
+/// Io, Cancelled, and the quantiser's refusals.
 [[nodiscard]] Status write_container(const ModelFolder& source,
                                      const ContainerOptions& options,
                                      const std::filesystem::path& out,

@@ -46,6 +46,32 @@ std::string excerpt(std::string_view text, std::size_t byte) {
     return printable(text.substr(begin, end - begin), 120);
 }
 
+template <typename Json>
+Result<Json> parse_as(std::string_view text) {
+    if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+        return Error{ErrorCode::Corrupt, "JSON was expected, the file is empty", "",
+                     "Download the file again."};
+    }
+    if (json_depth(text, kMaxJsonDepth) > kMaxJsonDepth) {
+        return Error{ErrorCode::Corrupt,
+                     "at most " + std::to_string(kMaxJsonDepth) +
+                         " levels of brackets were expected, the text is nested deeper",
+                     "", "Download the file again."};
+    }
+    try {
+        return Json::parse(text);
+    } catch (const nlohmann::json::parse_error& e) {
+        return Error{ErrorCode::Corrupt,
+                     "valid JSON was expected, at byte " + std::to_string(e.byte) +
+                         " it breaks off: " + excerpt(text, e.byte),
+                     "", "Download the file again."};
+    } catch (const std::exception& e) {
+        return Error{ErrorCode::Corrupt,
+                     std::string("valid JSON was expected: ") + printable(e.what()), "",
+                     "Download the file again."};
+    }
+}
+
 }  // namespace
 
 Status check_regular_file(const fs::path& path) {
@@ -110,28 +136,11 @@ int json_depth(std::string_view text, int limit) {
 }
 
 Result<nlohmann::json> parse_json(std::string_view text) {
-    if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
-        return Error{ErrorCode::Corrupt, "JSON was expected, the file is empty", "",
-                     "Download the file again."};
-    }
-    if (json_depth(text, kMaxJsonDepth) > kMaxJsonDepth) {
-        return Error{ErrorCode::Corrupt,
-                     "at most " + std::to_string(kMaxJsonDepth) +
-                         " levels of brackets were expected, the text is nested deeper",
-                     "", "Download the file again."};
-    }
-    try {
-        return nlohmann::json::parse(text);
-    } catch (const nlohmann::json::parse_error& e) {
-        return Error{ErrorCode::Corrupt,
-                     "valid JSON was expected, at byte " + std::to_string(e.byte) +
-                         " it breaks off: " + excerpt(text, e.byte),
-                     "", "Download the file again."};
-    } catch (const std::exception& e) {
-        return Error{ErrorCode::Corrupt,
-                     std::string("valid JSON was expected: ") + printable(e.what()), "",
-                     "Download the file again."};
-    }
+    return parse_as<nlohmann::json>(text);
+}
+
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text) {
+    return parse_as<nlohmann::ordered_json>(text);
 }
 
 std::string quoted(const nlohmann::json& value) {

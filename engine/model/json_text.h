@@ -25,6 +25,9 @@ inline constexpr int kMaxJsonDepth = 64;
 /// Parses a whole JSON text. Errors quote the place; they do not name the file.
 [[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text);
 
+/// The same, keys in the order of the text.
+[[nodiscard]] Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text);
+
 /// Deepest nesting of brackets outside strings.
 [[nodiscard]] int json_depth(std::string_view text, int limit);
 
