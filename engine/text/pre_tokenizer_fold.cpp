@@ -7,7 +7,13 @@
 
 namespace terrace {
 
-bool fold_ascii_case(CodePointSet& set) {
+namespace {
+
+/// False if the set holds a letter or mark outside ASCII other than those two signs.
+bool folding_is_known(const CodePointSet& set) {
+    if (set.ranges().empty() || set.ranges().back().last < 0x80) {
+        return true;
+    }
     CodePointSet letters;
     CodePointSet marks;
     find_property("L", letters);
@@ -21,6 +27,15 @@ bool fold_ascii_case(CodePointSet& set) {
                 return false;
             }
         }
+    }
+    return true;
+}
+
+}  // namespace
+
+bool fold_ascii_case(CodePointSet& set) {
+    if (!folding_is_known(set)) {
+        return false;
     }
     const CodePointSet given = set;
     for (char32_t upper = 'A'; upper <= 'Z'; ++upper) {

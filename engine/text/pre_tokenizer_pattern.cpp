@@ -154,20 +154,25 @@ struct SplitPattern::Compiled {
 
 void SplitPattern::Compiled::set_symbols(const std::vector<SymbolRun>& runs) {
     std::unordered_map<std::string, std::uint16_t> known;
-    std::array<std::uint8_t, kPageSize> page{};
+    std::string page(kPageSize, '\0');
     std::size_t run = 0;
     for (std::size_t p = 0; p < kPages; ++p) {
-        for (std::size_t i = 0; i < kPageSize; ++i) {
-            const auto code_point = static_cast<char32_t>(p * kPageSize + i);
-            while (runs[run].last < code_point) {
+        const auto first = static_cast<char32_t>(p * kPageSize);
+        const auto last = static_cast<char32_t>(first + kPageSize - 1);
+        if (p > 0 && runs[run].first + kPageSize <= first && runs[run].last >= last) {
+            page_of.push_back(page_of.back());  // the run fills this page as the one before
+            continue;
+        }
+        for (char32_t c = first; c <= last; ++c) {
+            while (runs[run].last < c) {
                 ++run;
             }
-            page[i] = runs[run].symbol;
+            page[c - first] = static_cast<char>(runs[run].symbol);
         }
-        const auto [at, is_new] = known.emplace(std::string(page.begin(), page.end()),
-                                                static_cast<std::uint16_t>(pages.size()));
+        const auto [at, is_new] = known.emplace(page, static_cast<std::uint16_t>(pages.size()));
         if (is_new) {
-            pages.push_back(page);
+            pages.emplace_back();
+            std::copy(page.begin(), page.end(), pages.back().begin());
         }
         page_of.push_back(at->second);
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/text/pre_tokenizer_cost.h"
 #include "engine/text/pre_tokenizer_fold.h"
 #include "engine/text/utf8.h"
 
@@ -17,24 +18,24 @@ namespace {
 constexpr std::size_t kMaxPatternBytes = 8192;
 constexpr std::size_t kMaxSets = 128;
 constexpr int kMaxDepth = 40;
-constexpr std::uint64_t kUnbounded = 1'000'000'000;
+constexpr std::uint64_t kUnbounded = RegexCost::kUnbounded;
 /// How often the inside of a repeated group may repeat in its turn: beyond this, a text that almost
 /// matches could take time without end.
 constexpr std::uint64_t kMaxNestedRepeats = 10'000;
 constexpr std::uint64_t kMaxExpandedSize = 4'000;
 constexpr std::uint64_t kMaxCount = 1'000;
+/// Ways to try at one place of a text. One repeat without end that has to give back what it took
+/// is usual in published patterns, two in a row are not.
+constexpr std::uint64_t kMaxWays = 4'000'000;
 
-/// What the cost of a part depends on.
+/// A part that was just read.
 struct Shape {
-    std::uint64_t size = 1;     ///< parts after unrolling counted repeats
-    std::uint64_t repeats = 1;  ///< most repetitions of something inside whose count is not fixed
+    RegexCost cost;
     bool is_group = false;
     bool can_repeat = true;
 };
 
-struct Repeat {
-    std::uint64_t least = 1;
-    std::uint64_t most = 1;
+struct Repeat : RegexRepeat {
     std::string syntax;
 };
 
@@ -142,19 +143,20 @@ private:
         emit_set(std::move(set));
     }
 
-    Shape alternation(Case letter_case, int depth) {
-        Shape shape = sequence(letter_case, depth);
+    RegexCost alternation(Case letter_case, int depth) {
+        RegexCost cost = sequence(letter_case, depth);
         while (!ended() && take_if("|")) {
             emit("|");
-            const Shape other = sequence(letter_case, depth);
-            shape.size += other.size;
-            shape.repeats = std::max(shape.repeats, other.repeats);
+            cost = either(cost, sequence(letter_case, depth));
         }
-        return shape;
+        if (cost.stuck > kMaxWays) {
+            unsupported("a pattern that can be tried in too many ways");
+        }
+        return cost;
     }
 
-    Shape sequence(Case letter_case, int depth) {
-        Shape shape{0, 1, false, true};
+    RegexCost sequence(Case letter_case, int depth) {
+        RegexCost cost = RegexCost::nothing();
         previous_literal_.reset();
         if (take_if("(?i)")) {
             letter_case = Case::Folded;
@@ -166,12 +168,9 @@ private:
             letter_case = Case::Folded;
         }
         while (!ended() && !sees("|") && !sees(")")) {
-            Shape part = atom(letter_case, depth);
-            part = repeated(part);
-            shape.size += part.size;
-            shape.repeats = std::max(shape.repeats, part.repeats);
+            cost = behind(cost, repeated(atom(letter_case, depth)));
         }
-        return shape;
+        return cost;
     }
 
     Shape atom(Case letter_case, int depth) {
@@ -241,6 +240,7 @@ private:
             return shape;
         }
         bool looks_around = false;
+        const bool is_atomic = sees("(?>");
         const auto* opening = std::find_if(kOpenings.begin(), kOpenings.end(),
                                            [this](const Opening& o) { return sees(o.in); });
         if (opening != kOpenings.end()) {
@@ -257,13 +257,19 @@ private:
             at_ += 1;  // nothing can refer back to what a group caught
             emit("(?:");
         }
-        shape = alternation(letter_case, depth);
+        shape.cost = alternation(letter_case, depth);
         if (!failed() && !take_if(")")) {
             broken("a group that is not closed");
         }
         emit(")");
         shape.is_group = true;
         shape.can_repeat = !looks_around;
+        if (looks_around) {
+            shape.cost.failing = RegexCost::Failing::Possible;
+        }
+        if (looks_around || is_atomic) {
+            shape.cost.ways = 1;  // nothing inside is tried again once it has matched
+        }
         return shape;
     }
 
@@ -454,10 +460,10 @@ private:
     }
 
     /// Reads the repeat behind a part, if there is one, and weighs it.
-    Shape repeated(Shape shape) {
+    RegexCost repeated(const Shape& shape) {
         Repeat repeat;
         if (ended() || !read_repeat(repeat)) {
-            return shape;
+            return shape.cost;
         }
         previous_literal_.reset();
         emit(repeat.syntax);
@@ -467,28 +473,23 @@ private:
         if (repeat.most != kUnbounded && repeat.most > kMaxCount) {
             unsupported("a repeat of more than " + std::to_string(kMaxCount));
         }
-        if (repeat.most > 1 && shape.repeats > 1 &&
-            repeat.most * shape.repeats > kMaxNestedRepeats) {
+        if (repeat.most > 1 && shape.cost.repeats > 1 &&
+            repeat.most * shape.cost.repeats > kMaxNestedRepeats) {
             unsupported("a repeat inside a repeat, which can take time without end,");
         }
-        const std::uint64_t n_copies = repeat.most == kUnbounded ? repeat.least + 1 : repeat.most;
-        if (shape.is_group) {
-            shape.size *= std::max<std::uint64_t>(n_copies, 1);
+        RegexCost cost = repeated_cost(shape.cost, repeat);
+        if (!shape.is_group) {
+            cost.size = shape.cost.size;  // a set is repeated in place
         }
-        if (shape.size > kMaxExpandedSize) {
+        if (cost.size > kMaxExpandedSize) {
             unsupported("a repeat this large");
         }
-        if (repeat.least != repeat.most) {
-            shape.repeats = std::min(kUnbounded, shape.repeats * repeat.most);
-        }
-        if (sees("*") || sees("+") || sees("?")) {
-            unsupported("a repeat of a repeat");
-        }
         Repeat more;
-        if (!failed() && sees("{") && read_braces(more)) {
+        if (!failed() &&
+            (sees("*") || sees("+") || sees("?") || (sees("{") && read_braces(more)))) {
             unsupported("a repeat of a repeat");
         }
-        return shape;
+        return cost;
     }
 
     bool read_repeat(Repeat& out) {
@@ -501,11 +502,11 @@ private:
                 unsupported("a sign behind a counted repeat");
             }
         } else if (take_if("*")) {
-            out = {0, kUnbounded, "*"};
+            out = {{0, kUnbounded}, "*"};
         } else if (take_if("+")) {
-            out = {1, kUnbounded, "+"};
+            out = {{1, kUnbounded}, "+"};
         } else if (take_if("?")) {
-            out = {0, 1, "?"};
+            out = {{0, 1}, "?"};
         } else {
             return false;
         }
@@ -513,6 +514,7 @@ private:
             out.syntax += "?";
         } else if (take_if("+")) {
             out.syntax += "+";
+            out.giving = RegexRepeat::Giving::Nothing;
         }
         return true;
     }

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <thread>
 
@@ -133,9 +133,9 @@ TEST(Tokenizer, LeavesOutOrNamesBytesWithoutAToken) {
 
 TEST(Tokenizer, ReadsAHundredKilobytesOfOneLetterQuickly) {
     const Tokenizer tokenizer = load();
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     EXPECT_EQ(raw(tokenizer, std::string(100'000, 'e')).size(), 50'000U);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+    EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC);
 }
 
 // ---- added tokens ----
@@ -269,7 +269,8 @@ TEST(Tokenizer, AnswersQuestionsAboutIds) {
 TEST(Tokenizer, DecodesAddedTokensByTheirOwnText) {
     const Tokenizer tokenizer = load([](json& file) {
         file["added_tokens"].push_back(tiny::added(303, "\xEF\xBD\x9C", true));  // U+FF5C
-        file["added_tokens"].push_back(tiny::added(304, "\xC3\xA9", true));      // in the alphabet
+        file["added_tokens"].push_back(
+            tiny::added(304, "\xC3\xA9\xC3\xA9", true));  // in the alphabet
     });
     EXPECT_EQ(tokenizer.decode(Ids{303}), "\xEF\xBD\x9C");
     EXPECT_EQ(tokenizer.decode(Ids{304}), "\xEF\xBF\xBD\xEF\xBF\xBD");
@@ -388,6 +389,11 @@ TEST(PreTokenizer, RefusesPatternsItCannotVouchFor) {
         {"[\\", ErrorCode::Corrupt},
         {"(?:(?:a+)+)+b|\\s+|.", ErrorCode::Unsupported},
         {"(?:(?:(?:a{1,1000}){1,1000}){1,1000})|.", ErrorCode::Unsupported},
+        {"a*a*b", ErrorCode::Unsupported},
+        {"(?:a?){40}b", ErrorCode::Unsupported},
+        {"(?:a|b|ab){40}c", ErrorCode::Unsupported},
+        {"(?:a|a)+b", ErrorCode::Unsupported},
+        {"(?=a*a*b)a", ErrorCode::Unsupported},
         {"(\\w)\\1+|.", ErrorCode::Unsupported},
         {"(?P<x>a)", ErrorCode::Unsupported},
         {"\\p{Quux}", ErrorCode::Unsupported},
