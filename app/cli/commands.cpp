@@ -9,6 +9,7 @@ std::vector<std::unique_ptr<Command>> allCommands() {
     commands.push_back(makeTokenizeCommand());
     commands.push_back(makeRenderCommand());
     commands.push_back(makeInspectCommand());
+    commands.push_back(makeMakeModelCommand());
     return commands;
 }
 
