@@ -74,13 +74,12 @@ CodePoint decode(std::string_view text, std::size_t at) {
 }
 
 CodePoint decode_before(std::string_view text, std::size_t end) {
-    for (std::size_t back = 1; back <= 4 && back <= end; ++back) {
-        const CodePoint point = decode(text, end - back);
-        if (point.n_bytes == back) {
-            return point;
-        }
+    std::size_t begin = end - 1;
+    while (begin > 0 && end - begin < 4 && (byte_at(text, begin) & 0xC0U) == 0x80U) {
+        --begin;
     }
-    return {kReplacement, 1};
+    const CodePoint point = decode(text.substr(0, end), begin);
+    return begin + point.n_bytes == end ? point : CodePoint{kReplacement, 1};
 }
 
 void append_utf8(std::string& out, char32_t value) {
