@@ -553,7 +553,7 @@ def limit_groups(choice, groups, keep):
     """choice [E]: the mask of experts that stay, and the groups kept in ascending order."""
     each = choice.reshape(groups, -1)
     ranked = np.sort(each, 1)[:, ::-1]
-    score = ranked[:, 0] + ranked[:, 1]
+    score = ranked[:, 0] + ranked[:, 1] if ranked.shape[1] > 1 else ranked[:, 0]
     kept = np.sort(order(score)[:keep])
     mask = np.zeros(each.shape, bool)
     mask[kept] = True

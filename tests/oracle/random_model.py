@@ -50,7 +50,7 @@ def draw_config(rng, long_prompt):
     types = "F" + "".join(rng.choice(["F", "S"], layers - 1))
     rope = 2 * number(1, 10)
     groups = int(rng.choice([1, 1, 2, 3]))
-    experts = groups * number(2, 5)
+    experts = max(2, groups * number(1, 5))
     keep = number(1, groups)
     k = number(1, min(4, keep * (experts // groups)))
     topk = 600 if long_prompt else number(2, 9)
