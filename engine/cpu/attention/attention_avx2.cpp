@@ -45,8 +45,11 @@ void build_keys(const std::int8_t* const* rows, std::int64_t groups, std::int16_
 
 /// Values of 64 ranks: [latent groups][16 quads][8 vectors][8 columns][4 ranks]. The column of
 /// vector 4e + m, lane L, number j is 32e + 16L + 4m + j; `merge` undoes that once.
-void build_values(const std::int8_t* const* rows, std::int64_t latent_groups, std::int8_t* out) {
-    for (std::int64_t quad = 0; quad < 16; ++quad) {
+void build_values(const std::int8_t* const* rows,
+                  std::int64_t n_quads,
+                  std::int64_t latent_groups,
+                  std::int8_t* out) {
+    for (std::int64_t quad = 0; quad < n_quads; ++quad) {
         for (std::int64_t half = 0; half < latent_groups * 2; ++half) {
             const auto load = [&](int i) { return avx2::load(rows[quad * 4 + i] + half * 32); };
             const __m256i a = load(0);
@@ -66,13 +69,19 @@ void build_values(const std::int8_t* const* rows, std::int64_t latent_groups, st
     }
 }
 
+/// Quads of ranks in the 64 ranks from `first` on.
+inline std::int64_t quads_from(std::int64_t n, std::int64_t first) {
+    const std::int64_t quads = (n - first + 3) / 4;
+    return quads < 16 ? quads : 16;
+}
+
 void build_tile(const std::int8_t* const* rows, const KeyTile& tile) {
     auto* keys = reinterpret_cast<std::int16_t*>(tile.keys);
     for (std::int64_t first = 0; first < round_up(tile.n, 16); first += 8) {
         build_keys(rows + first, tile.groups, keys + first * tile.groups * 64);
     }
     for (std::int64_t first = 0; first < tile.n; first += 64) {
-        build_values(rows + first, tile.latent_groups,
+        build_values(rows + first, quads_from(tile.n, first), tile.latent_groups,
                      tile.values + first * tile.latent_groups * 64);
     }
 }
@@ -111,11 +120,17 @@ void scores_4x16(const KeyTile& tile,
     const std::int64_t groups = tile.groups;
     const auto* keys0 = reinterpret_cast<const std::int16_t*>(tile.keys) + rank * groups * 64;
     const std::int16_t* keys1 = keys0 + groups * 512;
-    alignas(32) float tot[8][8] = {};
+    alignas(32) float tot[8][8];
     alignas(32) float acc[8][8];
+    const __m256 zero_sum = avx2::opaque_zero();
+#pragma GCC unroll 8
+    for (auto& t : tot) {
+        _mm256_store_ps(t, zero_sum);
+    }
     for (std::int64_t segment = 0; segment < groups; segment += 8) {
+#pragma GCC unroll 8
         for (auto& a : acc) {
-            _mm256_store_ps(a, _mm256_setzero_ps());
+            _mm256_store_ps(a, avx2::opaque_zero());
         }
         const std::int64_t end = segment + 8 < groups ? segment + 8 : groups;
         for (std::int64_t k = segment; k < end; ++k) {
@@ -153,13 +168,25 @@ void scores_4x16(const KeyTile& tile,
             add_group(acc + 4, c0, c1, s0, s1, query_scale[groups * 2]);
             add_group(acc + 6, d0, d1, s0, s1, query_scale[groups * 3]);
         }
+#pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
             _mm256_store_ps(tot[i], _mm256_add_ps(_mm256_load_ps(tot[i]), _mm256_load_ps(acc[i])));
         }
     }
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
         _mm256_store_ps(out + i / 2 * 256 + rank + i % 2 * 8,
                         _mm256_mul_ps(_mm256_load_ps(tot[i]), scale));
+    }
+}
+
+/// Asks for the rows of the next block whose turn it is: the n-th of n_parts pieces.
+void prefetch_part(const NextRows& next, std::int64_t part, std::int64_t n_parts) {
+    for (std::int64_t i = next.n * part / n_parts; i < next.n * (part + 1) / n_parts; ++i) {
+        for (std::int64_t line = 0; line < next.row_bytes; line += 64) {
+            _mm_prefetch(next.rows[i] + line, _MM_HINT_T1);
+        }
+        _mm_prefetch(reinterpret_cast<const char*>(next.scales[i]), _MM_HINT_T1);
     }
 }
 
@@ -168,12 +195,33 @@ void scores(const KeyTile& tile,
             std::int64_t first,
             std::int64_t n,
             float scale,
-            float* out) {
+            float* out,
+            const NextRows& next) {
     const __m256 factor = _mm256_set1_ps(scale);
+    const std::int64_t n_parts = (tile.n + 15) / 16 * (n / kPairBatch);
+    std::int64_t part = 0;
     for (std::int64_t rank = 0; rank < tile.n; rank += 16) {
         for (std::int64_t pair = 0; pair < n; pair += kPairBatch) {
             scores_4x16(tile, queries, first + pair, rank, factor, out + pair * 256);
+            prefetch_part(next, part++, n_parts);
         }
+    }
+}
+
+/// Scores i .. i + 7 of n; those that do not exist are `otherwise`.
+inline __attribute__((always_inline)) __m256 scores_at(const float* scores,
+                                                       std::int64_t i,
+                                                       std::int64_t n,
+                                                       __m256 otherwise) {
+    const __m256 v = _mm256_load_ps(scores + i);
+    return i + 8 <= n ? v
+                      : _mm256_blendv_ps(otherwise, v, _mm256_castsi256_ps(avx2::mask_of(n - i)));
+}
+
+/// NaN and infinite scores become +0.
+__attribute__((noinline)) void clean_scores(float* scores, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += 8) {
+        _mm256_store_ps(scores + i, avx2::without_faults(_mm256_load_ps(scores + i)));
     }
 }
 
@@ -183,32 +231,39 @@ BlockSum softmax(float* scores, std::int64_t n, std::int64_t padded, float* p) {
     __m256 maximum = low;
     __m256i worst = _mm256_setzero_si256();
     for (std::int64_t i = 0; i < n; i += 8) {
-        const __m256 exists = _mm256_castsi256_ps(avx2::mask_of(n - i));
-        const __m256 v = _mm256_load_ps(scores + i);
-        worst = _mm256_max_epi32(worst, avx2::magnitude_bits(_mm256_and_ps(v, exists)));
-        maximum = _mm256_max_ps(maximum, _mm256_blendv_ps(low, v, exists));
+        const __m256 v = scores_at(scores, i, n, _mm256_set1_ps(scores[0]));
+        worst = _mm256_max_epi32(worst, avx2::magnitude_bits(v));
+        maximum = _mm256_max_ps(maximum, v);
     }
     if (avx2::horizontal_max(worst) >= avx2::kNotFinite) {
-        for (std::int64_t i = 0; i < n; i += 8) {
-            _mm256_store_ps(scores + i, avx2::without_faults(_mm256_load_ps(scores + i)));
-        }
-        result = softmax(scores, n, padded, p);
         result.fault = true;
-        return result;
+        clean_scores(scores, n);
+        maximum = low;
+        for (std::int64_t i = 0; i < n; i += 8) {
+            maximum = _mm256_max_ps(maximum, scores_at(scores, i, n, low));
+        }
     }
     result.maximum = avx2::horizontal_max(maximum);
     const __m256 top = _mm256_set1_ps(result.maximum);
     __m256 sum[4];
+#pragma GCC unroll 4
     for (auto& s : sum) {
         s = _mm256_setzero_ps();
     }
     std::int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            const __m256 y = avx2::exp32(_mm256_sub_ps(_mm256_load_ps(scores + i + j * 8), top));
+            _mm256_store_ps(p + i + j * 8, y);
+            sum[j] = _mm256_add_ps(sum[j], y);
+        }
+    }
     for (; i < n; i += 32) {
 #pragma GCC unroll 4
         for (int j = 0; j < 4; ++j) {
-            const __m256 x = _mm256_sub_ps(_mm256_load_ps(scores + i + j * 8), top);
-            const __m256 y =
-                _mm256_and_ps(avx2::exp32(x), _mm256_castsi256_ps(avx2::mask_of(n - i - j * 8)));
+            // exp of minus infinity is +0.
+            const __m256 y = avx2::exp32(_mm256_sub_ps(scores_at(scores, i + j * 8, n, low), top));
             _mm256_store_ps(p + i + j * 8, y);
             sum[j] = _mm256_add_ps(sum[j], y);
         }
@@ -220,42 +275,65 @@ BlockSum softmax(float* scores, std::int64_t n, std::int64_t padded, float* p) {
     return result;
 }
 
-/// quantise8 of p * scale for 64 ranks and one column group. Dword order: see avx2::quad_offset.
+/// The largest product of p and scale over 64 ranks, lane by lane.
+inline __attribute__((always_inline)) __m256 largest_product(const float* p, const float* scale) {
+    __m256 m[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+        m[i & 1] = _mm256_max_ps(
+            m[i & 1], _mm256_mul_ps(_mm256_load_ps(p + i * 8), _mm256_load_ps(scale + i * 8)));
+    }
+    return _mm256_max_ps(m[0], m[1]);
+}
+
+/// 64 products p * scale * r as bytes. Dword order: see avx2::quad_offset.
+inline __attribute__((always_inline)) void pack_products(const float* p,
+                                                         const float* scale,
+                                                         __m256 r,
+                                                         std::uint8_t* q) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 64; half += 32) {
+        __m256i v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            const __m256 product = _mm256_mul_ps(_mm256_load_ps(p + half + i * 8),
+                                                 _mm256_load_ps(scale + half + i * 8));
+            v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(product, r));
+        }
+        avx2::store(q + half, _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]),
+                                                  _mm256_packs_epi32(v[2], v[3])));
+    }
+}
+
 void factors(const KeyTile& tile, const float* p, std::uint8_t* q, float* s) {
     const std::int64_t n64 = (tile.n + 63) / 64;
-    for (std::int64_t g = 0; g < tile.latent_groups; ++g) {
-        alignas(16) float largest[4] = {};
-        for (std::int64_t n = 0; n < n64; ++n) {
-            __m256 m = _mm256_setzero_ps();
+    // Two groups of columns at a time: one division serves their 8 groups of 64 ranks.
+    for (std::int64_t first = 0; first < tile.latent_groups; first += 2) {
+        const std::int64_t count = first + 1 < tile.latent_groups ? 2 : 1;
+        __m256 largest[8];
 #pragma GCC unroll 8
-            for (int i = 0; i < 64; i += 8) {
-                m = _mm256_max_ps(
-                    m, _mm256_mul_ps(_mm256_load_ps(p + n * 64 + i),
-                                     _mm256_load_ps(tile.scales + g * 256 + n * 64 + i)));
-            }
-            largest[n] = avx2::horizontal_max(m);
+        for (auto& v : largest) {
+            v = avx2::opaque_zero();
         }
-        const __m128 a = _mm_load_ps(largest);
-        const __m128 top = _mm_set1_ps(127.0f);
-        const __m128 kept = _mm_cmpge_ps(a, _mm_set1_ps(0x1p-60f));
-        alignas(16) float r[4];
-        _mm_store_ps(r, _mm_and_ps(kept, _mm_div_ps(top, a)));
-        _mm_storeu_ps(s + g * 4, _mm_and_ps(kept, _mm_div_ps(a, top)));
-        for (std::int64_t n = 0; n < n64; ++n) {
-            const __m256 factor = _mm256_set1_ps(r[n]);
-#pragma GCC unroll 2
-            for (int half = 0; half < 64; half += 32) {
-                __m256i v[4];
-#pragma GCC unroll 4
-                for (int i = 0; i < 4; ++i) {
-                    const std::int64_t at = n * 64 + half + i * 8;
-                    const __m256 product = _mm256_mul_ps(
-                        _mm256_load_ps(p + at), _mm256_load_ps(tile.scales + g * 256 + at));
-                    v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(product, factor));
-                }
-                avx2::store(q + (g * 4 + n) * 64 + half,
-                            _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]),
-                                                _mm256_packs_epi32(v[2], v[3])));
+        for (std::int64_t g = 0; g < count; ++g) {
+            for (std::int64_t n = 0; n < n64; ++n) {
+                largest[g * 4 + n] =
+                    largest_product(p + n * 64, tile.scales + (first + g) * 256 + n * 64);
+            }
+        }
+        const __m256 a = avx2::horizontal_max8(largest);
+        const __m256 top = _mm256_set1_ps(127.0f);
+        const __m256 kept = _mm256_cmp_ps(a, _mm256_set1_ps(0x1p-60f), _CMP_GE_OQ);
+        alignas(32) float r[8];
+        alignas(32) float scale_out[8];
+        _mm256_store_ps(r, _mm256_and_ps(kept, _mm256_div_ps(top, a)));
+        _mm256_store_ps(scale_out, _mm256_and_ps(kept, _mm256_div_ps(a, top)));
+        for (std::int64_t g = 0; g < count; ++g) {
+            for (std::int64_t n = 0; n < n64; ++n) {
+                const std::int64_t at = (first + g) * 4 + n;
+                pack_products(p + n * 64, tile.scales + (first + g) * 256 + n * 64,
+                              _mm256_set1_ps(r[g * 4 + n]), q + at * 64);
+                s[at] = scale_out[g * 4 + n];
             }
         }
     }
@@ -292,7 +370,11 @@ void values_4x16(const KeyTile& tile,
     const __m256i one = _mm256_set1_epi16(1);
     const std::int64_t pair_bytes = tile.latent_groups * 256;
     const std::int64_t pair_scales = tile.latent_groups * 4;
-    alignas(32) float f[8][8] = {};
+    alignas(32) float f[8][8];
+#pragma GCC unroll 8
+    for (auto& x : f) {
+        _mm256_store_ps(x, avx2::opaque_zero());
+    }
     for (std::int64_t n = 0; n < (tile.n + 63) / 64; ++n) {
         asm volatile("" ::: "memory");
         const std::int8_t* v = tile.values + (n * tile.latent_groups + group) * 4096 + vector * 32;
@@ -306,8 +388,7 @@ void values_4x16(const KeyTile& tile,
         __m256i c1 = zero;
         __m256i d0 = zero;
         __m256i d1 = zero;
-#pragma GCC unroll 16
-        for (int quad = 0; quad < 16; ++quad) {
+        const auto add_quad = [&](int quad) __attribute__((always_inline)) {
             __m256i x = avx2::load(v + quad * 256);
             __m256i y = avx2::load(v + quad * 256 + 32);
             asm("" : "+x"(x), "+x"(y));
@@ -316,6 +397,17 @@ void values_4x16(const KeyTile& tile,
             dot_values(b0, b1, x, y, one, four + pair_bytes);
             dot_values(c0, c1, x, y, one, four + pair_bytes * 2);
             dot_values(d0, d1, x, y, one, four + pair_bytes * 3);
+        };
+        const auto n_quads = static_cast<int>(quads_from(tile.n, n * 64));
+        if (n_quads == 16) {
+#pragma GCC unroll 16
+            for (int quad = 0; quad < 16; ++quad) {
+                add_quad(quad);
+            }
+        } else {
+            for (int quad = 0; quad < n_quads; ++quad) {
+                add_quad(quad);
+            }
         }
         const float* scale = s + group * 4 + n;
         add_values(f, a0, a1, scale[0]);
@@ -323,6 +415,7 @@ void values_4x16(const KeyTile& tile,
         add_values(f + 4, c0, c1, scale[pair_scales * 2]);
         add_values(f + 6, d0, d1, scale[pair_scales * 3]);
     }
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
         _mm256_store_ps(z + i / 2 * z_stride + group * 64 + (vector + i % 2) * 8,
                         _mm256_load_ps(f[i]));
@@ -355,23 +448,31 @@ void merge(const float* z,
     const __m256 divisor = _mm256_set1_ps(sum);
     for (std::int64_t column = 0; column < latent; column += 32) {
         __m256 a[4];
+#pragma GCC unroll 4
         for (auto& x : a) {
             x = _mm256_setzero_ps();
         }
         for (std::int64_t b = 0; b < n_blocks; ++b) {
             const __m256 factor = _mm256_set1_ps(factors[b]);
+#pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
                 a[i] = _mm256_fmadd_ps(_mm256_load_ps(z + b * block_stride + column + i * 8),
                                        factor, a[i]);
             }
         }
+#pragma GCC unroll 4
         for (auto& x : a) {
             x = _mm256_div_ps(x, divisor);
         }
         const __m256 true_order[4] = {
             _mm256_permute2f128_ps(a[0], a[1], 0x20), _mm256_permute2f128_ps(a[2], a[3], 0x20),
             _mm256_permute2f128_ps(a[0], a[1], 0x31), _mm256_permute2f128_ps(a[2], a[3], 0x31)};
+#pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
+            if (column + i * 8 + 8 <= latent) {
+                _mm256_storeu_ps(out + column + i * 8, true_order[i]);
+                continue;
+            }
             avx2::store_part(out + column + i * 8, latent - column - i * 8, true_order[i]);
         }
     }

@@ -19,6 +19,14 @@ static inline __attribute__((always_inline)) void store(void* at, __m256i v) {
     _mm256_storeu_si256(static_cast<__m256i*>(at), v);
 }
 
+/// Zero that the compiler does not know to be zero: gcc turns known zero stores over an array into
+/// `rep stos`, which takes longer than the kernel's own arithmetic on small tiles.
+[[maybe_unused]] static inline __attribute__((always_inline)) __m256 opaque_zero() {
+    __m256 zero = _mm256_setzero_ps();
+    asm("" : "+x"(zero));
+    return zero;
+}
+
 /// Four bytes in every lane.
 [[maybe_unused]] static inline __attribute__((always_inline)) __m256i broadcast4(
     const void* bytes) {
@@ -47,6 +55,21 @@ static inline __attribute__((always_inline)) void store(void* at, __m256i v) {
     __m128i x = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+
+/// The maxima of eight vectors of numbers >= 0, in their order.
+[[maybe_unused]] static inline __attribute__((always_inline)) __m256 horizontal_max8(
+    const __m256* v) {
+    const auto pair = [](__m256 a, __m256 b) {  // lanes of a in the lower half, of b in the upper
+        return _mm256_max_ps(_mm256_permute2f128_ps(a, b, 0x20),
+                             _mm256_permute2f128_ps(a, b, 0x31));
+    };
+    const auto merge = [](__m256 a, __m256 b) {
+        return _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
+    };
+    const __m256 a = merge(pair(v[0], v[4]), pair(v[1], v[5]));
+    const __m256 b = merge(pair(v[2], v[6]), pair(v[3], v[7]));
+    return _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xDD));
 }
 
 /// Place of numbers 4 * quad .. + 3 of 64 that two packs have narrowed to bytes: dword 4L + j of

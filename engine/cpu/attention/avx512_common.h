@@ -17,6 +17,14 @@ static inline __attribute__((always_inline)) void dot_u8_s8(__m512i& acc, __m512
     asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
 }
 
+/// Zero that the compiler does not know to be zero: gcc turns known zero stores over an array into
+/// `rep stos`, which takes longer than the kernel's own arithmetic on small tiles.
+static inline __attribute__((always_inline)) __m512 opaque_zero() {
+    __m512 zero = _mm512_setzero_ps();
+    asm("" : "+v"(zero));
+    return zero;
+}
+
 /// Four bytes in every lane.
 static inline __attribute__((always_inline)) __m512i broadcast4(const void* bytes) {
     std::int32_t four;
@@ -35,6 +43,11 @@ static inline __attribute__((always_inline)) __m512i broadcast4(const void* byte
     return _mm512_maskz_mov_ps(good, x);
 }
 
+/// Place of numbers 4 * quad .. + 3 of 64 that two packs have narrowed to bytes.
+[[maybe_unused]] static constexpr int quad_offset(int quad) {
+    return ((quad & 3) * 4 + (quad >> 2)) * 4;
+}
+
 /// Lane of vector i in the result of horizontal_max16.
 static constexpr int tree_lane(int i) {
     return (i & 3) * 4 + ((i >> 3) & 1) * 2 + ((i >> 2) & 1);
@@ -42,18 +55,21 @@ static constexpr int tree_lane(int i) {
 
 /// The maximum (as signed integers) of each of 16 vectors, in lane tree_lane(i). Magnitudes of
 /// floats compare like their bits, and NaN and infinity come out on top.
-[[maybe_unused]] static inline __m512i horizontal_max16(const __m512i* v) {
+static inline __attribute__((always_inline)) __m512i horizontal_max16(const __m512i* v) {
     __m512i a[8];
     __m512i b[4];
     __m512 c[2];
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
         a[i] = _mm512_max_epi32(_mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0x44),
                                 _mm512_shuffle_i32x4(v[2 * i], v[2 * i + 1], 0xEE));
     }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
         b[i] = _mm512_max_epi32(_mm512_shuffle_i32x4(a[2 * i], a[2 * i + 1], 0x88),
                                 _mm512_shuffle_i32x4(a[2 * i], a[2 * i + 1], 0xDD));
     }
+#pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
         const __m512 x = _mm512_castsi512_ps(b[2 * i]);
         const __m512 y = _mm512_castsi512_ps(b[2 * i + 1]);

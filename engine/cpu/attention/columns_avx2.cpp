@@ -163,7 +163,11 @@ __m256 index_8(const IndexJob& job, const std::int8_t* keys, const float* scales
     __m256 sum = _mm256_setzero_ps();
     for (std::int64_t head = 0; head < job.n_heads; head += kPairBatch) {
         alignas(32) float acc[4][8];
-        alignas(32) float tot[4][8] = {};
+        alignas(32) float tot[4][8];
+#pragma GCC unroll 4
+        for (auto& t : tot) {
+            _mm256_store_ps(t, avx2::opaque_zero());
+        }
         for (std::int64_t k = 0; k < job.groups; ++k) {
             asm volatile("" ::: "memory");
             const std::int64_t item = head * job.groups + k;

@@ -44,25 +44,29 @@ std::uint32_t quantise_factors(const float* q,
                                const float* scales,
                                std::int64_t rows64,
                                const Factors& out) {
-    const std::int64_t n64 = rows64 / 64;
-    const std::int64_t n_items = n_groups * n64;
+    const std::int64_t n_items = n_groups * rows64 / 64;
     __m512i worst = _mm512_setzero_si512();
+    std::int64_t first_row = 0;  // of item `first`: items run through the rows of each group
     for (std::int64_t first = 0; first < n_items; first += 16) {
         const std::int64_t count = n_items - first < 16 ? n_items - first : 16;
         __m512i largest[16];
         __m512 v[4];
-        for (std::int64_t i = 0; i < 16; ++i) {
-            largest[i] = _mm512_setzero_si512();
+#pragma GCC unroll 16
+        for (auto& x : largest) {
+            x = _mm512_castps_si512(avx512::opaque_zero());
         }
-        for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t t = (first + i) % n64 * 64;
+        std::int64_t t = first_row;
+        const auto next_row = [rows64](std::int64_t row) {
+            return row + 64 == rows64 ? 0 : row + 64;
+        };
+        for (std::int64_t i = 0; i < count; ++i, t = next_row(t)) {
             products64(q + t, n_rows - t, scales + (first + i) * 64, v);
             largest[i] = largest_of(v);
             worst = _mm512_max_epi32(worst, largest[i]);
         }
         const bool faulty = _mm512_reduce_max_epi32(worst) >= avx512::kNotFinite;
-        for (std::int64_t i = 0; faulty && i < count; ++i) {
-            const std::int64_t t = (first + i) % n64 * 64;
+        t = first_row;
+        for (std::int64_t i = 0; faulty && i < count; ++i, t = next_row(t)) {
             products64(q + t, n_rows - t, scales + (first + i) * 64, v);
             for (auto& x : v) {
                 x = avx512::without_faults(x);
@@ -72,16 +76,20 @@ std::uint32_t quantise_factors(const float* q,
         alignas(64) float r[16];
         alignas(64) float s[16];
         avx512::group_scales(avx512::horizontal_max16(largest), r, s);
-        for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t t = (first + i) % n64 * 64;
+        t = first_row;
+        for (std::int64_t i = 0; i < count; ++i, t = next_row(t)) {
             const int lane = avx512::tree_lane(static_cast<int>(i));
             const __m512 factor = _mm512_set1_ps(r[lane]);
             products64(q + t, n_rows - t, scales + (first + i) * 64, v);
+            if (faulty) {
+                for (auto& x : v) {
+                    x = avx512::without_faults(x);
+                }
+            }
             __m512i n[4];
 #pragma GCC unroll 4
             for (int j = 0; j < 4; ++j) {
-                const __m512 x = faulty ? avx512::without_faults(v[j]) : v[j];
-                n[j] = _mm512_cvtps_epi32(_mm512_mul_ps(x, factor));
+                n[j] = _mm512_cvtps_epi32(_mm512_mul_ps(v[j], factor));
             }
             const __m512i packed =
                 _mm512_packs_epi16(_mm512_packs_epi32(n[0], n[1]), _mm512_packs_epi32(n[2], n[3]));
@@ -91,13 +99,9 @@ std::uint32_t quantise_factors(const float* q,
             dot_u8_s8(sum, _mm512_set1_epi8(1), packed);
             out.sums[first + i] = _mm512_reduce_add_epi32(sum);
         }
+        first_row = t;
     }
     return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(worst));
-}
-
-/// Place of the factors of rows 4 * quad .. + 3 in packed order.
-constexpr int quad_offset(int quad) {
-    return ((quad & 3) * 4 + (quad >> 2)) * 4;
 }
 
 /// Whether the 64 columns of a chunk share one column group.
@@ -133,10 +137,12 @@ inline __attribute__((always_inline)) void chunk64(const std::uint8_t* weights,
             for (int r = 0; r < kRows; ++r) {
                 const std::int8_t* q = factors[r].q + item[m % kParts] * 64;
                 if (kNibbles) {
-                    dot_u8_s8(acc[r][m], low, avx512::broadcast4(q + quad_offset(2 * step)));
-                    dot_u8_s8(acc[r][m], high, avx512::broadcast4(q + quad_offset(2 * step + 1)));
+                    dot_u8_s8(acc[r][m], low,
+                              avx512::broadcast4(q + avx512::quad_offset(2 * step)));
+                    dot_u8_s8(acc[r][m], high,
+                              avx512::broadcast4(q + avx512::quad_offset(2 * step + 1)));
                 } else {
-                    dot_u8_s8(acc[r][m], low, avx512::broadcast4(q + quad_offset(step)));
+                    dot_u8_s8(acc[r][m], low, avx512::broadcast4(q + avx512::quad_offset(step)));
                 }
             }
         }
@@ -165,22 +171,30 @@ void sum_columns(const ColumnJob& job, const Factors* factors) {
             const std::int64_t g = (chunk * kColumnChunk + m * 16) / layout.group_columns;
             group[m] = g < layout.n_groups ? g : layout.n_groups - 1;
         }
-        alignas(64) float acc[kRows][4][16] = {};
-        alignas(64) float tot[kRows][4][16] = {};
+        alignas(64) float acc[kRows][4][16];
+        alignas(64) float tot[kRows][4][16];
+        const __m512 zero = avx512::opaque_zero();
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows * 4; ++i) {
+            _mm512_store_ps(acc[i / 4][i % 4], zero);
+            _mm512_store_ps(tot[i / 4][i % 4], zero);
+        }
         for (std::int64_t t = 0; t < n64; ++t) {
             const std::int64_t item[4] = {group[0] * n64 + t, group[1] * n64 + t,
                                           group[2] * n64 + t, group[3] * n64 + t};
             chunk64<kRows, kGrouping, kKind>(weights + t * (layout.chunk_bytes / n64), factors,
                                              item, acc);
             if (t % 8 == 7 || t + 1 == n64) {  // a segment of 512 rows ends
+#pragma GCC unroll 16
                 for (int i = 0; i < kRows * 4; ++i) {
                     float* a = acc[i / 4][i % 4];
                     float* b = tot[i / 4][i % 4];
                     _mm512_store_ps(b, _mm512_add_ps(_mm512_load_ps(b), _mm512_load_ps(a)));
-                    _mm512_store_ps(a, _mm512_setzero_ps());
+                    _mm512_store_ps(a, zero);
                 }
             }
         }
+#pragma GCC unroll 16
         for (int i = 0; i < kRows * 4; ++i) {
             const std::int64_t column = chunk * kColumnChunk + i % 4 * 16;
             avx512::store_part(job.out + i / 4 * job.out_stride + column, layout.cols - column,
@@ -223,14 +237,17 @@ inline __attribute__((always_inline)) void index_dots(const IndexJob& job,
     const std::int64_t groups = job.groups;
     const __m512i flip = _mm512_set1_epi8(-128);
     alignas(64) float acc[8][16];
+    const __m512 zero = avx512::opaque_zero();
+#pragma GCC unroll 8
     for (int i = 0; i < 4 * kTiles; ++i) {
-        _mm512_store_ps(tot[i], _mm512_setzero_ps());
+        _mm512_store_ps(tot[i], zero);
     }
     for (std::int64_t k = 0; k < groups; ++k) {
         asm volatile("" ::: "memory");
         if (k % 8 == 0) {
+#pragma GCC unroll 8
             for (int i = 0; i < 4 * kTiles; ++i) {
-                _mm512_store_ps(acc[i], _mm512_setzero_ps());
+                _mm512_store_ps(acc[i], zero);
             }
         }
         const std::int64_t item = head * groups + k;
@@ -293,7 +310,9 @@ void index_tiles(const IndexJob& job, std::int64_t tile) {
     for (std::int64_t head = 0; head < job.n_heads; head += kPairBatch) {
         alignas(64) float dots[8][16];
         index_dots<kTiles>(job, head, keys, scales, dots);
+#pragma GCC unroll 4
         for (int h = 0; h < 4; ++h) {
+#pragma GCC unroll 2
             for (int i = 0; i < kTiles; ++i) {
                 sum[i] = add_head(sum[i], _mm512_load_ps(dots[h * kTiles + i]),
                                   job.weights[head + h], key_scale);

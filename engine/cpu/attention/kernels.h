@@ -32,6 +32,15 @@ struct PairQueries {
     std::int32_t* offsets = nullptr;  ///< [pairs][groups]: -128 * sum of the group's q
 };
 
+/// The cached rows of the block after this one: asked for while scores are computed, so that a
+/// gather does not wait for memory.
+struct NextRows {
+    const std::int8_t* const* rows = nullptr;
+    const float* const* scales = nullptr;
+    std::int64_t n = 0;
+    std::int64_t row_bytes = 0;
+};
+
 /// Result of one softmax block.
 struct BlockSum {
     float maximum = 0.0f;
@@ -84,7 +93,8 @@ struct AttentionKernels {
                    std::int64_t first,
                    std::int64_t n,
                    float scale,
-                   float* out);
+                   float* out,
+                   const NextRows& next);
 
     /// p = exp(score - maximum) for the first n ranks, n >= 1, then +0 up to `padded`, a multiple
     /// of

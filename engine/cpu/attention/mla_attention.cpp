@@ -92,6 +92,10 @@ private:
                         std::int64_t end,
                         const PairQueries& queries) const;
     void load_tile(const RowGroup& group, std::int64_t block, KeyTile& tile) const;
+    [[nodiscard]] NextRows rows_ahead(const RowGroup& group,
+                                      std::int64_t block,
+                                      const std::int8_t** rows,
+                                      const float** scales) const;
     void attend_block(const RowGroup& group,
                       std::int64_t block,
                       std::int64_t first_pair,
@@ -126,6 +130,7 @@ private:
     std::int64_t n_groups_ = 0;
     RowGroup largest_;  ///< of every count the largest: what a part must hold
     Memory memory_;
+    std::int64_t blocks_ahead_ = 1;  ///< which block a thread will probably take next
 };
 
 RowGroup Attention::group_at(std::int64_t first) const {
@@ -169,6 +174,7 @@ void Attention::run() {
             });
         }
     } else if (allocate(n_groups_, n_threads)) {
+        blocks_ahead_ = n_threads;
         run_split();
     }
 }
@@ -355,6 +361,24 @@ void Attention::load_tile(const RowGroup& group, std::int64_t block, KeyTile& ti
     kernels_.build_tile(rows, tile);
 }
 
+/// The rows of a block that will be wanted soon; none past the last.
+NextRows Attention::rows_ahead(const RowGroup& group,
+                               std::int64_t block,
+                               const std::int8_t** rows,
+                               const float** scales) const {
+    const MlaCache& cache = *job_.cache;
+    const std::int64_t first = block * kAttentionBlock;
+    const std::int64_t left = group.n_keys - first;
+    const std::int64_t n = left < kAttentionBlock ? left : kAttentionBlock;
+    const std::int32_t* positions = selection(group.first).positions;
+    for (std::int64_t t = 0; t < n; ++t) {
+        const std::int64_t position = positions == nullptr ? first + t : positions[first + t];
+        rows[t] = cache.rows + position * cache.row_bytes();
+        scales[t] = cache.scales + position * groups_;
+    }
+    return {rows, scales, n > 0 ? n : 0, cache.row_bytes()};
+}
+
 /// Scores, softmax and values of pairs first .. end with one block of keys.
 void Attention::attend_block(const RowGroup& group,
                              std::int64_t block,
@@ -364,10 +388,14 @@ void Attention::attend_block(const RowGroup& group,
                              const BlockResults& results,
                              Workspace space) const {
     load_tile(group, block, space.tile);
+    const std::int8_t* rows[kAttentionBlock];
+    const float* scales[kAttentionBlock];
+    NextRows next = rows_ahead(group, block + blocks_ahead_, rows, scales);
     for (std::int64_t first = first_pair; first < end_pair; first += kCachedPairs) {
         const std::int64_t left = end_pair - first;
         const std::int64_t n = left < kCachedPairs ? left : kCachedPairs;
-        kernels_.scores(space.tile, queries, first, n, job_.scale, space.scores);
+        kernels_.scores(space.tile, queries, first, n, job_.scale, space.scores, next);
+        next.n = 0;
         for (std::int64_t i = 0; i < n; ++i) {
             weigh_pair(group, block, first + i, i, results, space);
         }
