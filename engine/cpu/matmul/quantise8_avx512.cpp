@@ -14,6 +14,7 @@ constexpr std::int64_t kGroup = 64;
 std::uint32_t largest_bits(const __m512* v) {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff);
     __m512i m[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
         m[i] = _mm512_and_si512(_mm512_castps_si512(v[i]), mask);
     }
@@ -32,6 +33,7 @@ std::uint32_t quantise_row_avx512(
         __m512 v[4] = {};
         std::uint32_t bits = kNotFiniteBits;
         if (n - first >= kGroup) {
+#pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
                 v[i] = _mm512_loadu_ps(x + first + 16 * i);
             }
@@ -48,6 +50,7 @@ std::uint32_t quantise_row_avx512(
         const bool tiny = a < 0x1p-60f;
         const __m512 r = _mm512_set1_ps(tiny ? 0.0f : 127.0f / a);
         __m512i total = _mm512_setzero_si512();
+#pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
             // The products never leave +-127.5, so the saturating conversion is the clamp.
             const __m512i k = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], r));
