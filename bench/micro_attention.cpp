@@ -1,6 +1,6 @@
 // Measures attention, index scores, the choice of the top k and the absorbed query: nanoseconds for
 // a (key, head), for every instruction set, with one and two threads.
-//   bench_micro_attention [isa or "all"] [repetitions, default 21]
+//   bench_micro_attention [isa or "all"] [repetitions, default 21] [part of a name]
 #include <time.h>
 
 #include <algorithm>
@@ -39,6 +39,7 @@ struct Bench {
     CpuDevice* device = nullptr;
     Context context;
     int repetitions = 21;
+    std::string wanted;  ///< only measurements whose name holds it
     std::mt19937_64 random{7};
 
     /// Runs `work` and prints its time a unit: lowest tenth, median, highest tenth. With one thread
@@ -47,6 +48,9 @@ struct Bench {
                  double units,
                  const char* unit,
                  const std::function<void()>& work) {
+        if (name.find(wanted) == std::string::npos) {
+            return;
+        }
         const bool alone = context.pool->n_threads() == 1;
         const clockid_t clock = alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
         std::vector<double> times;
@@ -305,6 +309,7 @@ int main(int argc, char** argv) {
             bench.device = &device;
             bench.context = {&pool, &stream, isa};
             bench.repetitions = argc > 2 ? std::atoi(argv[2]) : 21;
+            bench.wanted = argc > 3 ? argv[3] : "";
             measure_all(bench);
         }
     }
