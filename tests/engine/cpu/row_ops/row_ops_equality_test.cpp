@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/cpu/quantise8.h"
 #include "tests/engine/cpu/row_ops/row_ops_fixture.h"
 
 namespace terrace::cpu::test {
@@ -44,6 +45,19 @@ protected:
         EXPECT_EQ(got.sums, want.sums);
     }
 
+    /// The quantised form is quantise8 of the whole row, however the row was cut among threads.
+    static void expect_quantised(Activations& out) {
+        Activations want(out.values.n_rows, out.values.row_width);
+        const ActivationRows rows = want.view();
+        for (std::int64_t r = 0; r < rows.n_rows; ++r) {
+            quantise_row_scalar(out.values.view().row(r), rows.width, rows.q + r * rows.q_stride(),
+                                rows.scales + r * rows.n_groups(), rows.sums + r * rows.n_groups());
+        }
+        EXPECT_EQ(out.q, want.q);
+        EXPECT_EQ(bits(out.scales), bits(want.scales));
+        EXPECT_EQ(out.sums, want.sums);
+    }
+
     Machine alone_{1};
 };
 
@@ -57,6 +71,7 @@ TEST_P(RowOpsEquality, RmsNormEqualsTheTwin) {
         rms_norm(context(), x.view(), weight.data() + 1, 1e-5f, got.view(), {positions.data(), 4});
         rms_norm(twin(), x.view(), weight.data() + 1, 1e-5f, want.view(), {positions.data(), 4});
         expect_same(got, want);
+        expect_quantised(got);
     });
 }
 
@@ -102,6 +117,7 @@ TEST_P(RowOpsEquality, ActivationsEqualTheTwin) {
             swiglu(context(), gate.view(), up.view(), activation, got.view(), {});
             swiglu(twin(), gate.view(), up.view(), activation, want.view(), {});
             expect_same(got, want);
+            expect_quantised(got);
         }
     });
 }
