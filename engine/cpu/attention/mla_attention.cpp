@@ -25,8 +25,10 @@ constexpr std::int64_t kTilePairs = 160;
 constexpr std::int64_t kCachedPairs = 80;
 constexpr std::int64_t kPairsOfQueries = 16;  ///< a task of quantising queries
 constexpr std::int64_t kPairsOfMerge = 8;     ///< a task of merging
+// A pair costs about as much as this many keys before its first key.
+constexpr std::int64_t kKeysOfAPair = 48;
 // Below this many (key, pair) products waking another thread costs more than it gains.
-constexpr std::int64_t kWorthSplitting = 1024;
+constexpr std::int64_t kWorthAThread = 800;
 
 /// Consecutive rows over the same keys: dense rows share them, a gathered row is alone.
 struct RowGroup {
@@ -84,8 +86,12 @@ public:
 private:
     [[nodiscard]] RowGroup group_at(std::int64_t first) const;
     [[nodiscard]] bool allocate(std::int64_t n_parts, std::int64_t n_workspaces);
-    void attend_group(std::int64_t index, int worker) const;
+    void run_whole(std::int64_t n_threads);
     void run_split();
+    void attend_pairs(const RowGroup& group,
+                      std::int64_t first,
+                      std::int64_t end,
+                      int worker) const;
 
     void quantise_pairs(const RowGroup& group,
                         std::int64_t first,
@@ -154,29 +160,49 @@ void Attention::run() {
     std::int64_t products = 0;
     for (std::int64_t row = 0; row < job_.n_rows; ++n_groups_) {
         const RowGroup group = group_at(row);
-        products += group.n_keys * group.pairs;
+        products += (group.n_keys + kKeysOfAPair) * group.pairs;
         largest_.n_blocks = group.n_blocks > largest_.n_blocks ? group.n_blocks : largest_.n_blocks;
         largest_.pairs = group.pairs > largest_.pairs ? group.pairs : largest_.pairs;
         row += group.n_rows;
     }
-    const int n_threads = context_.pool->n_threads();
-    if (n_threads == 1 || products < kWorthSplitting) {
-        if (allocate(1, 1)) {
-            for (std::int64_t group = 0; group < n_groups_; ++group) {
-                context_.pool->run(1, [&](std::int64_t, int) { attend_group(group, 0); });
-            }
-        }
-    } else if (n_groups_ >= 4 * n_threads) {
-        if (allocate(n_threads, n_threads)) {
-            // The last rows see most keys: they go first, so that no thread ends alone with them.
-            context_.pool->run(n_groups_, [&](std::int64_t task, int worker) {
-                attend_group(n_groups_ - 1 - task, worker);
-            });
-        }
+    const std::int64_t n_threads =
+        products < kWorthAThread ? 1 : std::int64_t{context_.pool->n_threads()};
+    if (n_threads == 1 || n_groups_ >= 4 * n_threads || largest_.n_blocks == 1) {
+        run_whole(n_threads);
     } else if (allocate(n_groups_, n_threads)) {
         blocks_ahead_ = n_threads;
         run_split();
     }
+}
+
+/// Each group, or where groups are few some pairs of it, is one task from query to z.
+void Attention::run_whole(std::int64_t n_threads) {
+    if (!allocate(n_threads, n_threads)) {
+        return;
+    }
+    const std::int64_t chunks_wanted = n_groups_ >= n_threads ? 1 : n_threads;
+    const std::int64_t chunk =
+        round_up((largest_.pairs + chunks_wanted - 1) / chunks_wanted, kPairBatch);
+    const std::int64_t n_chunks = (largest_.pairs + chunk - 1) / chunk;
+    const std::int64_t n_tasks = n_groups_ * n_chunks;
+    auto body = [&](std::int64_t task, int worker) {
+        // The last rows see most keys: they go first, so that no thread ends alone with them.
+        const RowGroup group = group_at(memory_.firsts[n_groups_ - 1 - task / n_chunks]);
+        const std::int64_t first = task % n_chunks * chunk;
+        const std::int64_t end = first + chunk < group.pairs ? first + chunk : group.pairs;
+        if (first < end) {
+            attend_pairs(group, first, end, worker);
+        }
+    };
+    if (n_threads > 1) {
+        context_.pool->run(n_tasks, body);
+        return;
+    }
+    context_.pool->run(1, [&](std::int64_t, int worker) {
+        for (std::int64_t task = 0; task < n_tasks; ++task) {
+            body(task, worker);
+        }
+    });
 }
 
 /// Asks for the scratch and lists the groups.
@@ -205,23 +231,26 @@ bool Attention::allocate(std::int64_t n_parts, std::int64_t n_workspaces) {
     return true;
 }
 
-/// One group from its queries to its merged z, in the part and workspace of one thread.
-void Attention::attend_group(std::int64_t index, int worker) const {
-    const RowGroup group = group_at(memory_.firsts[index]);
+/// Pairs first .. end of a group from their queries to z, in the part and workspace of one thread.
+void Attention::attend_pairs(const RowGroup& group,
+                             std::int64_t first,
+                             std::int64_t end,
+                             int worker) const {
     PairQueries queries;
     BlockResults results;
     Carver part(memory_.parts + worker * memory_.part_bytes);
     carve_part(part, queries, results);
     Carver carver(memory_.workspaces + worker * memory_.workspace_bytes);
     const Workspace space = carve_workspace(carver);
-    quantise_pairs(group, 0, group.pairs, queries);
+    quantise_pairs(group, first, end, queries);
     for (std::int64_t block = 0; block < group.n_blocks; ++block) {
         if (context_.stream->stop_requested()) {
             return;
         }
-        attend_block(group, block, 0, group.pairs, queries, results, space);
+        attend_block(group, block, first, end, queries, results, space);
     }
-    for (std::int64_t pair = 0; pair < group.n_rows * job_.n_heads; ++pair) {
+    const std::int64_t real = group.n_rows * job_.n_heads;
+    for (std::int64_t pair = first; pair < end && pair < real; ++pair) {
         merge_pair(group, pair, results);
     }
 }
