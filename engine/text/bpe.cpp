@@ -92,13 +92,15 @@ void PieceTable::reserve(std::size_t n_pieces, std::size_t n_bytes) {
 }
 
 void PieceTable::grow_slots(std::size_t n_wanted) {
-    slots_.assign(power_of_two_above(n_wanted), -1);
+    slots_.assign(power_of_two_above(n_wanted), {});
 }
 
-std::size_t PieceTable::slot_of(std::string_view bytes) const {
+std::size_t PieceTable::slot_of(std::string_view bytes, std::uint64_t hash) const {
     const std::size_t mask = slots_.size() - 1;
-    std::size_t slot = hash_bytes(bytes) & mask;
-    while (slots_[slot] >= 0 && this->bytes(slots_[slot]) != bytes) {
+    const auto tag = static_cast<std::uint32_t>(hash >> 32);
+    std::size_t slot = hash & mask;
+    while (slots_[slot].id >= 0 &&
+           (slots_[slot].tag != tag || this->bytes(slots_[slot].id) != bytes)) {
         slot = (slot + 1) & mask;
     }
     return slot;
@@ -117,18 +119,20 @@ void PieceTable::add(std::int32_t id, std::string_view bytes, Search search) {
         return;
     }
     if ((n_searchable_ + 1) * 2 > slots_.size()) {
-        std::vector<std::int32_t> old;
+        std::vector<Slot> old;
         old.swap(slots_);
         grow_slots(std::max<std::size_t>(old.size() * 2, 16));
-        for (const std::int32_t entry : old) {
-            if (entry >= 0) {
-                slots_[slot_of(this->bytes(entry))] = entry;
+        for (const Slot& entry : old) {
+            if (entry.id >= 0) {
+                const std::string_view known = this->bytes(entry.id);
+                slots_[slot_of(known, hash_bytes(known))] = entry;
             }
         }
     }
-    const std::size_t slot = slot_of(bytes);
-    if (slots_[slot] < 0) {
-        slots_[slot] = id;
+    const std::uint64_t hash = hash_bytes(bytes);
+    Slot& slot = slots_[slot_of(bytes, hash)];
+    if (slot.id < 0) {
+        slot = {id, static_cast<std::uint32_t>(hash >> 32)};
         ++n_searchable_;
     }
 }
@@ -137,7 +141,7 @@ std::optional<std::int32_t> PieceTable::find(std::string_view bytes) const {
     if (slots_.empty()) {
         return std::nullopt;
     }
-    const std::int32_t id = slots_[slot_of(bytes)];
+    const std::int32_t id = slots_[slot_of(bytes, hash_bytes(bytes))].id;
     return id < 0 ? std::nullopt : std::optional(id);
 }
 

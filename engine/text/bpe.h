@@ -41,12 +41,18 @@ private:
         bool defined = false;
     };
 
+    /// Part of the hash stands beside the id, so that a look-up rarely reads another piece.
+    struct Slot {
+        std::int32_t id = -1;  ///< -1 is free
+        std::uint32_t tag = 0;
+    };
+
     void grow_slots(std::size_t n_wanted);
-    [[nodiscard]] std::size_t slot_of(std::string_view bytes) const;
+    [[nodiscard]] std::size_t slot_of(std::string_view bytes, std::uint64_t hash) const;
 
     std::string arena_;
     std::vector<Place> places_;
-    std::vector<std::int32_t> slots_;  ///< open addressing; -1 is free
+    std::vector<Slot> slots_;  ///< open addressing
     std::size_t n_searchable_ = 0;
 };
 

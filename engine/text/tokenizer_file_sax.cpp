@@ -53,11 +53,11 @@ bool TokenizerFileSax::scalar(nlohmann::json value) {
             return fail(ErrorCode::Corrupt,
                         "expected an id from 0 to " + std::to_string(kLargestTokenId) +
                             " for the token " + quoted_excerpt(token_) + ", found " +
-                            quoted_excerpt(value.dump(-1, ' ', true)));
+                            value.dump(-1, ' ', true).substr(0, 60));
         case Place::Merges:
         case Place::MergePair:
             return fail(ErrorCode::Corrupt, "expected merges as pairs of tokens, found " +
-                                                quoted_excerpt(value.dump(-1, ' ', true)) +
+                                                value.dump(-1, ' ', true).substr(0, 60) +
                                                 " as number " +
                                                 std::to_string(file_.merges.size()));
         case Place::Skipped:
