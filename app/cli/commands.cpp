@@ -10,6 +10,7 @@ std::vector<std::unique_ptr<Command>> allCommands() {
     commands.push_back(makeRenderCommand());
     commands.push_back(makeInspectCommand());
     commands.push_back(makeMakeModelCommand());
+    commands.push_back(makeConvertCommand());
     return commands;
 }
 
