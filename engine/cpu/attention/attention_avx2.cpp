@@ -3,6 +3,7 @@
 // internal linkage here, as in attention_avx512.cpp.
 #include <immintrin.h>
 
+#include "engine/cpu/attention/attention_256.h"
 #include "engine/cpu/attention/avx2_common.h"
 #include "engine/cpu/attention/kernels.h"
 #include "engine/cpu/attention/kernels_avx2.h"
@@ -43,46 +44,14 @@ void build_keys(const std::int8_t* const* rows, std::int64_t groups, std::int16_
     }
 }
 
-/// Values of 64 ranks: [latent groups][16 quads][8 vectors][8 columns][4 ranks]. The column of
-/// vector 4e + m, lane L, number j is 32e + 16L + 4m + j; `merge` undoes that once.
-void build_values(const std::int8_t* const* rows,
-                  std::int64_t n_quads,
-                  std::int64_t latent_groups,
-                  std::int8_t* out) {
-    for (std::int64_t quad = 0; quad < n_quads; ++quad) {
-        for (std::int64_t half = 0; half < latent_groups * 2; ++half) {
-            const auto load = [&](int i) { return avx2::load(rows[quad * 4 + i] + half * 32); };
-            const __m256i a = load(0);
-            const __m256i b = load(1);
-            const __m256i c = load(2);
-            const __m256i d = load(3);
-            const __m256i ab_low = _mm256_unpacklo_epi8(a, b);
-            const __m256i ab_high = _mm256_unpackhi_epi8(a, b);
-            const __m256i cd_low = _mm256_unpacklo_epi8(c, d);
-            const __m256i cd_high = _mm256_unpackhi_epi8(c, d);
-            std::int8_t* o = out + half / 2 * 4096 + quad * 256 + half % 2 * 128;
-            avx2::store(o, _mm256_unpacklo_epi16(ab_low, cd_low));
-            avx2::store(o + 32, _mm256_unpackhi_epi16(ab_low, cd_low));
-            avx2::store(o + 64, _mm256_unpacklo_epi16(ab_high, cd_high));
-            avx2::store(o + 96, _mm256_unpackhi_epi16(ab_high, cd_high));
-        }
-    }
-}
-
-/// Quads of ranks in the 64 ranks from `first` on.
-inline std::int64_t quads_from(std::int64_t n, std::int64_t first) {
-    const std::int64_t quads = (n - first + 3) / 4;
-    return quads < 16 ? quads : 16;
-}
-
 void build_tile(const std::int8_t* const* rows, const KeyTile& tile) {
     auto* keys = reinterpret_cast<std::int16_t*>(tile.keys);
     for (std::int64_t first = 0; first < round_up(tile.n, 16); first += 8) {
         build_keys(rows + first, tile.groups, keys + first * tile.groups * 64);
     }
     for (std::int64_t first = 0; first < tile.n; first += 64) {
-        build_values(rows + first, quads_from(tile.n, first), tile.latent_groups,
-                     tile.values + first * tile.latent_groups * 64);
+        avx2::build_values(rows + first, avx2::quads_from(tile.n, first), tile.latent_groups,
+                           tile.values + first * tile.latent_groups * 64);
     }
 }
 
@@ -96,18 +65,6 @@ inline __attribute__((always_inline)) void dot_wide(
         "vpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
         : "+x"(x), "+x"(y), "=&x"(t), "=&x"(u)
         : "x"(a), "x"(b), "m"(*reinterpret_cast<const std::int16_t(*)[2]>(q)));
-}
-
-/// acc += isum * (key scales * query scale), for 16 ranks of one pair.
-inline __attribute__((always_inline)) void add_group(
-    float (*acc)[8], __m256i x, __m256i y, __m256 key_scale_x, __m256 key_scale_y, float scale) {
-    const __m256 query_scale = _mm256_set1_ps(scale);
-    _mm256_store_ps(acc[0],
-                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_mul_ps(key_scale_x, query_scale),
-                                    _mm256_load_ps(acc[0])));
-    _mm256_store_ps(acc[1],
-                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(y), _mm256_mul_ps(key_scale_y, query_scale),
-                                    _mm256_load_ps(acc[1])));
 }
 
 /// Row dots of 4 pairs with 16 ranks.
@@ -163,10 +120,10 @@ void scores_4x16(const KeyTile& tile,
             const __m256 s0 = _mm256_load_ps(tile.scales + k * 256 + rank);
             const __m256 s1 = _mm256_load_ps(tile.scales + k * 256 + rank + 8);
             const float* query_scale = queries.scales + pair * groups + k;
-            add_group(acc, a0, a1, s0, s1, query_scale[0]);
-            add_group(acc + 2, b0, b1, s0, s1, query_scale[groups]);
-            add_group(acc + 4, c0, c1, s0, s1, query_scale[groups * 2]);
-            add_group(acc + 6, d0, d1, s0, s1, query_scale[groups * 3]);
+            avx2::add_group(acc, a0, a1, s0, s1, query_scale[0]);
+            avx2::add_group(acc + 2, b0, b1, s0, s1, query_scale[groups]);
+            avx2::add_group(acc + 4, c0, c1, s0, s1, query_scale[groups * 2]);
+            avx2::add_group(acc + 6, d0, d1, s0, s1, query_scale[groups * 3]);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
@@ -177,16 +134,6 @@ void scores_4x16(const KeyTile& tile,
     for (int i = 0; i < 8; ++i) {
         _mm256_store_ps(out + i / 2 * 256 + rank + i % 2 * 8,
                         _mm256_mul_ps(_mm256_load_ps(tot[i]), scale));
-    }
-}
-
-/// Asks for the rows of the next block whose turn it is: the n-th of n_parts pieces.
-void prefetch_part(const NextRows& next, std::int64_t part, std::int64_t n_parts) {
-    for (std::int64_t i = next.n * part / n_parts; i < next.n * (part + 1) / n_parts; ++i) {
-        for (std::int64_t line = 0; line < next.row_bytes; line += 64) {
-            _mm_prefetch(next.rows[i] + line, _MM_HINT_T1);
-        }
-        _mm_prefetch(reinterpret_cast<const char*>(next.scales[i]), _MM_HINT_T1);
     }
 }
 
@@ -203,7 +150,7 @@ void scores(const KeyTile& tile,
     for (std::int64_t rank = 0; rank < tile.n; rank += 16) {
         for (std::int64_t pair = 0; pair < n; pair += kPairBatch) {
             scores_4x16(tile, queries, first + pair, rank, factor, out + pair * 256);
-            prefetch_part(next, part++, n_parts);
+            avx2::prefetch_part(next, part++, n_parts);
         }
     }
 }
@@ -225,7 +172,141 @@ __attribute__((noinline)) void clean_scores(float* scores, std::int64_t n) {
     }
 }
 
-BlockSum softmax(float* scores, std::int64_t n, std::int64_t padded, float* p) {
+/// The largest product of p and scale over 64 ranks, lane by lane.
+inline __attribute__((always_inline)) __m256 largest_product(const float* p, const float* scale) {
+    __m256 m[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+        m[i & 1] = _mm256_max_ps(
+            m[i & 1], _mm256_mul_ps(_mm256_load_ps(p + i * 8), _mm256_load_ps(scale + i * 8)));
+    }
+    return _mm256_max_ps(m[0], m[1]);
+}
+
+/// 64 products p * scale * r as bytes. Dword order: see avx2::quad_offset.
+inline __attribute__((always_inline)) void pack_products(const float* p,
+                                                         const float* scale,
+                                                         __m256 r,
+                                                         std::uint8_t* q) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 64; half += 32) {
+        __m256i v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            const __m256 product = _mm256_mul_ps(_mm256_load_ps(p + half + i * 8),
+                                                 _mm256_load_ps(scale + half + i * 8));
+            v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(product, r));
+        }
+        avx2::store(q + half, _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]),
+                                                  _mm256_packs_epi32(v[2], v[3])));
+    }
+}
+
+/// x += four factors . a, y += four factors . b. One block of assembly, as in dot_wide.
+inline __attribute__((always_inline)) void dot_values(
+    __m256i& x, __m256i& y, __m256i a, __m256i b, __m256i one, const std::uint8_t* factor) {
+    __m256i t;
+    __m256i u;
+    asm("vpbroadcastd %7, %2\n\tvpmaddubsw %4, %2, %3\n\tvpmaddubsw %5, %2, %2\n\t"
+        "vpmaddwd %6, %3, %3\n\tvpmaddwd %6, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
+        : "+x"(x), "+x"(y), "=&x"(t), "=&x"(u)
+        : "x"(a), "x"(b), "x"(one), "m"(*reinterpret_cast<const std::uint8_t(*)[4]>(factor)));
+}
+
+/// 4 pairs x 16 columns (vectors `vector` and the next of a column group).
+void values_4x16(const KeyTile& tile,
+                 std::int64_t group,
+                 std::int64_t vector,
+                 const std::uint8_t* q,
+                 const float* s,
+                 float* z,
+                 std::int64_t z_stride) {
+    const __m256i one = _mm256_set1_epi16(1);
+    const std::int64_t pair_bytes = tile.latent_groups * 256;
+    const std::int64_t pair_scales = tile.latent_groups * 4;
+    alignas(32) float f[8][8];
+#pragma GCC unroll 8
+    for (auto& x : f) {
+        _mm256_store_ps(x, avx2::opaque_zero());
+    }
+    for (std::int64_t n = 0; n < (tile.n + 63) / 64; ++n) {
+        asm volatile("" ::: "memory");
+        const std::int8_t* v = tile.values + (n * tile.latent_groups + group) * 4096 + vector * 32;
+        const std::uint8_t* factor = q + (group * 4 + n) * 64;
+        const __m256i zero = _mm256_setzero_si256();
+        __m256i a0 = zero;
+        __m256i a1 = zero;
+        __m256i b0 = zero;
+        __m256i b1 = zero;
+        __m256i c0 = zero;
+        __m256i c1 = zero;
+        __m256i d0 = zero;
+        __m256i d1 = zero;
+        const auto add_quad = [&](int quad) __attribute__((always_inline)) {
+            __m256i x = avx2::load(v + quad * 256);
+            __m256i y = avx2::load(v + quad * 256 + 32);
+            asm("" : "+x"(x), "+x"(y));
+            const std::uint8_t* four = factor + avx2::quad_offset(quad);
+            dot_values(a0, a1, x, y, one, four);
+            dot_values(b0, b1, x, y, one, four + pair_bytes);
+            dot_values(c0, c1, x, y, one, four + pair_bytes * 2);
+            dot_values(d0, d1, x, y, one, four + pair_bytes * 3);
+        };
+        const auto n_quads = static_cast<int>(avx2::quads_from(tile.n, n * 64));
+        if (n_quads == 16) {
+#pragma GCC unroll 16
+            for (int quad = 0; quad < 16; ++quad) {
+                add_quad(quad);
+            }
+        } else {
+            for (int quad = 0; quad < n_quads; ++quad) {
+                add_quad(quad);
+            }
+        }
+        const float* scale = s + group * 4 + n;
+        avx2::add_values(f, a0, a1, scale[0]);
+        avx2::add_values(f + 2, b0, b1, scale[pair_scales]);
+        avx2::add_values(f + 4, c0, c1, scale[pair_scales * 2]);
+        avx2::add_values(f + 6, d0, d1, scale[pair_scales * 3]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+        _mm256_store_ps(z + i / 2 * z_stride + group * 64 + (vector + i % 2) * 8,
+                        _mm256_load_ps(f[i]));
+    }
+}
+
+void values(const KeyTile& tile,
+            const std::uint8_t* q,
+            const float* s,
+            std::int64_t n,
+            float* z,
+            std::int64_t z_stride) {
+    for (std::int64_t group = 0; group < tile.latent_groups; ++group) {
+        for (std::int64_t pair = 0; pair < n; pair += kPairBatch) {
+            for (std::int64_t vector = 0; vector < 8; vector += 2) {
+                values_4x16(tile, group, vector, q + pair * tile.latent_groups * 256,
+                            s + pair * tile.latent_groups * 4, z + pair * z_stride, z_stride);
+            }
+        }
+    }
+}
+
+constexpr AttentionKernels kKernels = {2,
+                                       build_tile,
+                                       scores,
+                                       softmax_avx2,
+                                       factors_avx2,
+                                       values,
+                                       merge_avx2,
+                                       column_sum_avx2,
+                                       index_scores_avx2,
+                                       dot32_avx2,
+                                       multiply_add_avx2};
+
+}  // namespace
+
+BlockSum softmax_avx2(float* scores, std::int64_t n, std::int64_t padded, float* p) {
     const __m256 low = _mm256_set1_ps(-__builtin_inff());
     BlockSum result;
     __m256 maximum = low;
@@ -275,37 +356,7 @@ BlockSum softmax(float* scores, std::int64_t n, std::int64_t padded, float* p) {
     return result;
 }
 
-/// The largest product of p and scale over 64 ranks, lane by lane.
-inline __attribute__((always_inline)) __m256 largest_product(const float* p, const float* scale) {
-    __m256 m[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-        m[i & 1] = _mm256_max_ps(
-            m[i & 1], _mm256_mul_ps(_mm256_load_ps(p + i * 8), _mm256_load_ps(scale + i * 8)));
-    }
-    return _mm256_max_ps(m[0], m[1]);
-}
-
-/// 64 products p * scale * r as bytes. Dword order: see avx2::quad_offset.
-inline __attribute__((always_inline)) void pack_products(const float* p,
-                                                         const float* scale,
-                                                         __m256 r,
-                                                         std::uint8_t* q) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 64; half += 32) {
-        __m256i v[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) {
-            const __m256 product = _mm256_mul_ps(_mm256_load_ps(p + half + i * 8),
-                                                 _mm256_load_ps(scale + half + i * 8));
-            v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(product, r));
-        }
-        avx2::store(q + half, _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]),
-                                                  _mm256_packs_epi32(v[2], v[3])));
-    }
-}
-
-void factors(const KeyTile& tile, const float* p, std::uint8_t* q, float* s) {
+void factors_avx2(const KeyTile& tile, const float* p, std::uint8_t* q, float* s) {
     const std::int64_t n64 = (tile.n + 63) / 64;
     // Two groups of columns at a time: one division serves their 8 groups of 64 ranks.
     for (std::int64_t first = 0; first < tile.latent_groups; first += 2) {
@@ -339,112 +390,13 @@ void factors(const KeyTile& tile, const float* p, std::uint8_t* q, float* s) {
     }
 }
 
-/// x += four factors . a, y += four factors . b. One block of assembly, as in dot_wide.
-inline __attribute__((always_inline)) void dot_values(
-    __m256i& x, __m256i& y, __m256i a, __m256i b, __m256i one, const std::uint8_t* factor) {
-    __m256i t;
-    __m256i u;
-    asm("vpbroadcastd %7, %2\n\tvpmaddubsw %4, %2, %3\n\tvpmaddubsw %5, %2, %2\n\t"
-        "vpmaddwd %6, %3, %3\n\tvpmaddwd %6, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
-        : "+x"(x), "+x"(y), "=&x"(t), "=&x"(u)
-        : "x"(a), "x"(b), "x"(one), "m"(*reinterpret_cast<const std::uint8_t(*)[4]>(factor)));
-}
-
-inline __attribute__((always_inline)) void add_values(float (*f)[8],
-                                                      __m256i x,
-                                                      __m256i y,
-                                                      float scale) {
-    const __m256 s = _mm256_set1_ps(scale);
-    _mm256_store_ps(f[0], _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), s, _mm256_load_ps(f[0])));
-    _mm256_store_ps(f[1], _mm256_fmadd_ps(_mm256_cvtepi32_ps(y), s, _mm256_load_ps(f[1])));
-}
-
-/// 4 pairs x 16 columns (vectors `vector` and the next of a column group).
-void values_4x16(const KeyTile& tile,
-                 std::int64_t group,
-                 std::int64_t vector,
-                 const std::uint8_t* q,
-                 const float* s,
-                 float* z,
-                 std::int64_t z_stride) {
-    const __m256i one = _mm256_set1_epi16(1);
-    const std::int64_t pair_bytes = tile.latent_groups * 256;
-    const std::int64_t pair_scales = tile.latent_groups * 4;
-    alignas(32) float f[8][8];
-#pragma GCC unroll 8
-    for (auto& x : f) {
-        _mm256_store_ps(x, avx2::opaque_zero());
-    }
-    for (std::int64_t n = 0; n < (tile.n + 63) / 64; ++n) {
-        asm volatile("" ::: "memory");
-        const std::int8_t* v = tile.values + (n * tile.latent_groups + group) * 4096 + vector * 32;
-        const std::uint8_t* factor = q + (group * 4 + n) * 64;
-        const __m256i zero = _mm256_setzero_si256();
-        __m256i a0 = zero;
-        __m256i a1 = zero;
-        __m256i b0 = zero;
-        __m256i b1 = zero;
-        __m256i c0 = zero;
-        __m256i c1 = zero;
-        __m256i d0 = zero;
-        __m256i d1 = zero;
-        const auto add_quad = [&](int quad) __attribute__((always_inline)) {
-            __m256i x = avx2::load(v + quad * 256);
-            __m256i y = avx2::load(v + quad * 256 + 32);
-            asm("" : "+x"(x), "+x"(y));
-            const std::uint8_t* four = factor + avx2::quad_offset(quad);
-            dot_values(a0, a1, x, y, one, four);
-            dot_values(b0, b1, x, y, one, four + pair_bytes);
-            dot_values(c0, c1, x, y, one, four + pair_bytes * 2);
-            dot_values(d0, d1, x, y, one, four + pair_bytes * 3);
-        };
-        const auto n_quads = static_cast<int>(quads_from(tile.n, n * 64));
-        if (n_quads == 16) {
-#pragma GCC unroll 16
-            for (int quad = 0; quad < 16; ++quad) {
-                add_quad(quad);
-            }
-        } else {
-            for (int quad = 0; quad < n_quads; ++quad) {
-                add_quad(quad);
-            }
-        }
-        const float* scale = s + group * 4 + n;
-        add_values(f, a0, a1, scale[0]);
-        add_values(f + 2, b0, b1, scale[pair_scales]);
-        add_values(f + 4, c0, c1, scale[pair_scales * 2]);
-        add_values(f + 6, d0, d1, scale[pair_scales * 3]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-        _mm256_store_ps(z + i / 2 * z_stride + group * 64 + (vector + i % 2) * 8,
-                        _mm256_load_ps(f[i]));
-    }
-}
-
-void values(const KeyTile& tile,
-            const std::uint8_t* q,
-            const float* s,
-            std::int64_t n,
-            float* z,
-            std::int64_t z_stride) {
-    for (std::int64_t group = 0; group < tile.latent_groups; ++group) {
-        for (std::int64_t pair = 0; pair < n; pair += kPairBatch) {
-            for (std::int64_t vector = 0; vector < 8; vector += 2) {
-                values_4x16(tile, group, vector, q + pair * tile.latent_groups * 256,
-                            s + pair * tile.latent_groups * 4, z + pair * z_stride, z_stride);
-            }
-        }
-    }
-}
-
-void merge(const float* z,
-           std::int64_t block_stride,
-           const float* factors,
-           std::int64_t n_blocks,
-           float sum,
-           std::int64_t latent,
-           float* out) {
+void merge_avx2(const float* z,
+                std::int64_t block_stride,
+                const float* factors,
+                std::int64_t n_blocks,
+                float sum,
+                std::int64_t latent,
+                float* out) {
     const __m256 divisor = _mm256_set1_ps(sum);
     for (std::int64_t column = 0; column < latent; column += 32) {
         __m256 a[4];
@@ -478,11 +430,11 @@ void merge(const float* z,
     }
 }
 
-float dot(const float* x, const float* w, std::int64_t n) {
+float dot32_avx2(const float* x, const float* w, std::int64_t n) {
     return avx2::dot32(x, w, n);
 }
 
-void multiply_add(float* z, const float* x, float factor, std::int64_t n) {
+void multiply_add_avx2(float* z, const float* x, float factor, std::int64_t n) {
     const __m256 f = _mm256_set1_ps(factor);
     std::int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -495,17 +447,7 @@ void multiply_add(float* z, const float* x, float factor, std::int64_t n) {
     }
 }
 
-constexpr AttentionKernels kKernels = {
-    2,   build_tile,  scores, softmax, factors, values, merge, column_sum_avx2, index_scores_avx2,
-    dot, multiply_add};
-
-}  // namespace
-
 const AttentionKernels& attention_kernels_avx2() {
-    return kKernels;
-}
-
-const AttentionKernels& attention_kernels_avxvnni() {
     return kKernels;
 }
 
