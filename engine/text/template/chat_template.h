@@ -31,7 +31,7 @@ struct TemplateFailure {
 
 /// Bounds of one rendering: templates come from strangers.
 struct TemplateLimits {
-    std::size_t max_steps = 20'000'000;
+    std::size_t max_steps = 10'000'000;
     std::size_t max_output_bytes = std::size_t{64} << 20U;
     std::size_t max_memory_bytes = std::size_t{512} << 20U;
     std::size_t max_depth = 800;

@@ -130,7 +130,7 @@ Value sort(Runtime& rt, const Value& subject, const Args& args) {
         for (const AttributePath& path : paths) {
             keys.push_back(case_key(rt, in, 1, path.read(rt, item)));
         }
-        return keys.size() == 1 ? keys[0] : rt.list(std::move(keys));
+        return rt.list(std::move(keys));  // a list even of one: undefined keys are equal in it
     };
     sort_by(rt, items, key, in.get(0, Value::boolean(false)));
     return rt.list(std::move(items));
@@ -141,8 +141,8 @@ Value dictsort(Runtime& rt, const Value& subject, const Args& args) {
     if (!subject.is(Kind::Dict)) {
         return subject.is(Kind::Undefined)
                    ? rt.fail_undefined(subject)
-                   : rt.fail(kUndefinedError,
-                             "'" + type_name(subject) + " object' has no attribute 'items'");
+                   : rt.fail("AttributeError",
+                             "'" + type_name(subject) + "' object has no attribute 'items'");
     }
     std::size_t place = 0;
     if (in.has(1)) {

@@ -150,9 +150,6 @@ Value round_filter(Runtime& rt, const Value& subject, const Args& args) {
     if (method != "common" && method != "ceil" && method != "floor") {
         return rt.fail(kFilterArgumentError, "method must be common, ceil or floor");
     }
-    if (subject.is(Kind::Undefined)) {
-        return rt.fail_undefined(subject);
-    }
     if (!subject.is_number()) {
         return rt.fail_type("type " + type_name(subject) + " doesn't define __round__ method");
     }
@@ -176,9 +173,6 @@ Value round_filter(Runtime& rt, const Value& subject, const Args& args) {
 
 Value abs_filter(Runtime& rt, const Value& subject, const Args& args) {
     const Parameters none(rt, "abs", args, {});
-    if (subject.is(Kind::Undefined)) {
-        return rt.fail_undefined(subject);
-    }
     if (!subject.is_number()) {
         return rt.fail_type("bad operand type for abs(): '" + type_name(subject) + "'");
     }

@@ -75,7 +75,15 @@ Value indent(Runtime& rt, const Value& subject, const Args& args) {
                       Origin::Trusted);
     }
     const Value prefix = indention.take();
-    const Value value = soft_text(rt, subject);
+    if (subject.is(Kind::List)) {
+        return rt.fail("AttributeError", "'list' object has no attribute 'splitlines'");
+    }
+    if (!subject.is_string()) {
+        return subject.is(Kind::Undefined) ? rt.fail_undefined(subject)
+                                           : rt.fail_type("unsupported operand type(s) for +=: '" +
+                                                          type_name(subject) + "' and 'str'");
+    }
+    const Value& value = subject;
     if (rt.failed()) {
         return {};
     }
@@ -130,15 +138,19 @@ Value truncate(Runtime& rt, const Value& subject, const Args& args) {
     const BigInt wanted = in.integer(0, 255);
     const BigInt leeway = in.some(3) ? in.integer(3, 5) : 5;
     const Value dots = in.has(2) ? to_text(rt, in.get(2)) : rt.literal("...");
-    const Value value = soft_text(rt, subject);
+    const Value& value = subject;
     const BigInt n_end = static_cast<BigInt>(count_code_points(dots.text().bytes));
-    const BigInt n_chars = static_cast<BigInt>(count_code_points(value.text().bytes));
+    const BigInt n_chars = static_cast<BigInt>(length(rt, value).value_or(0));
     if (wanted < n_end) {
         return rt.fail("AssertionError",
                        "expected length >= " + int_text(n_end) + ", got " + int_text(wanted));
     }
     if (rt.failed() || n_chars <= wanted + leeway) {
         return value;
+    }
+    if (!value.is_string()) {
+        return rt.fail_type("can only concatenate " + type_name(value) + " (not \"str\") to " +
+                            type_name(value));
     }
     std::size_t end = byte_offset(rt, value.text(), wanted - n_end);
     if (!in.truth(1, false)) {

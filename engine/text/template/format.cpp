@@ -35,8 +35,11 @@ public:
     }
 
     void check_all_used() {
-        const bool left_over = values_.is(Kind::Tuple) ? used_ < values_.items().size()
-                                                       : used_ == 0 && !values_.is(Kind::Dict);
+        // Whatever can be asked for keys may be left unused: in Python that includes lists.
+        const bool has_keys = values_.is(Kind::Dict) || values_.is(Kind::List) ||
+                              values_.is(Kind::Undefined) || values_.is(Kind::Range);
+        const bool left_over =
+            values_.is(Kind::Tuple) ? used_ < values_.items().size() : used_ == 0 && !has_keys;
         if (left_over && !named_) {
             rt_.fail_type("not all arguments converted during string formatting");
         }

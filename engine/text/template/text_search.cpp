@@ -38,18 +38,18 @@ std::size_t find_text(Runtime& rt,
         return found;
     }
     const auto links = failure_links(needle);
-    rt.spend(1 + needle.size() / 64);
+    rt.spend(1 + needle.size() / 16);
     for (std::size_t i = from, matched = 0; i < haystack.size(); ++i) {
         while (matched > 0 && haystack[i] != needle[matched]) {
             matched = links[matched - 1];
         }
         matched += haystack[i] == needle[matched] ? 1 : 0;
         if (matched == needle.size()) {
-            rt.spend((i - from) / 64);
+            rt.spend((i - from) / 16);
             return i + 1 - needle.size();
         }
     }
-    rt.spend((haystack.size() - from) / 64);
+    rt.spend((haystack.size() - from) / 16);
     return kNoMatch;
 }
 
