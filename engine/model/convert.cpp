@@ -52,12 +52,7 @@ public:
 private:
     Status prepare_folder() {
         std::error_code error;
-        fs::create_directories(out_, error);
-        if (error) {
-            return Error{ErrorCode::Io, "the folder cannot be made: " + error.message(),
-                         printable_path(out_), "Choose another place."};
-        }
-        const fs::path out = fs::canonical(out_, error);
+        const fs::path out = fs::weakly_canonical(fs::absolute(out_, error), error);
         const fs::path source = fs::canonical(source_.path, error);
         const auto [in_source, in_out] =
             std::mismatch(source.begin(), source.end(), out.begin(), out.end());
@@ -65,6 +60,11 @@ private:
             return Error{ErrorCode::WrongUse,
                          "a folder outside the model was expected; nothing is ever written into a "
                          "model folder",
+                         printable_path(out_), "Choose another place."};
+        }
+        fs::create_directories(out_, error);
+        if (error) {
+            return Error{ErrorCode::Io, "the folder cannot be made: " + error.message(),
                          printable_path(out_), "Choose another place."};
         }
         if (!fs::is_empty(out, error) || error) {

@@ -193,8 +193,12 @@ private:
 
     /// What a damaged file should have had, when the index and the other files tell.
     [[nodiscard]] std::string expected_size(const std::string& name) const {
+        // A pipe must not be opened: that would wait for its writer.
+        if (!index_ || !index_->total_bytes || !check_regular_file(folder_ / name)) {
+            return "";
+        }
         const Result<File> file = File::open(folder_ / name);
-        if (!index_ || !index_->total_bytes || !file) {
+        if (!file) {
             return "";
         }
         const Result<std::int64_t> size = file->size();

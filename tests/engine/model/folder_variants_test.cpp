@@ -226,7 +226,8 @@ std::string judge(const json& variant, const fs::path& root) {
         problem += " does not say that the download is incomplete;";
     }
     if (folder) {
-        for (const auto& [tensor, sha] : variant.value("winner", json::object()).items()) {
+        const json winners = variant.value("winner", json::object());
+        for (const auto& [tensor, sha] : winners.items()) {
             if (used_bytes(*folder, tensor) != sha.get<std::string>()) {
                 problem += " uses the wrong bytes for " + tensor + ";";
             }
