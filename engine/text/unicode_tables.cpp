@@ -65,6 +65,10 @@ CodePointSet set_of(unsigned categories) {
     return CodePointSet(std::move(ranges));
 }
 
+bool starts_before(const CodePointRange& a, const CodePointRange& b) {
+    return a.first < b.first;
+}
+
 CodePointSet make_word_characters() {
     CodePointSet set = set_of(mask_of(1, 8) | 1U << 10);
     set.add(0x24B6, 0x24E9);
@@ -78,22 +82,36 @@ CodePointSet make_word_characters() {
 }  // namespace
 
 CodePointSet::CodePointSet(std::vector<CodePointRange> ranges) : ranges_(std::move(ranges)) {
-    normalise();
+    std::sort(ranges_.begin(), ranges_.end(), starts_before);
+    join_neighbours();
 }
 
 void CodePointSet::add(char32_t first, char32_t last) {
-    ranges_.push_back({first, last});
-    normalise();
+    // A pattern adds characters one by one to sets of hundreds of ranges: no sorting here.
+    const auto begin = std::lower_bound(
+        ranges_.begin(), ranges_.end(), first,
+        [](const CodePointRange& range, char32_t value) { return range.last + 1 < value; });
+    auto end = begin;
+    for (; end != ranges_.end() && end->first <= last + 1; ++end) {
+        first = std::min(first, end->first);
+        last = std::max(last, end->last);
+    }
+    if (begin == end) {
+        ranges_.insert(begin, {first, last});
+    } else {
+        *begin = {first, last};
+        ranges_.erase(std::next(begin), end);
+    }
 }
 
 void CodePointSet::add(const CodePointSet& other) {
+    const auto n_before = static_cast<std::ptrdiff_t>(ranges_.size());
     ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
-    normalise();
+    std::inplace_merge(ranges_.begin(), ranges_.begin() + n_before, ranges_.end(), starts_before);
+    join_neighbours();
 }
 
-void CodePointSet::normalise() {
-    std::sort(ranges_.begin(), ranges_.end(),
-              [](const CodePointRange& a, const CodePointRange& b) { return a.first < b.first; });
+void CodePointSet::join_neighbours() {
     std::size_t n_kept = 0;
     for (const CodePointRange& range : ranges_) {
         if (n_kept > 0 && range.first <= ranges_[n_kept - 1].last + 1) {

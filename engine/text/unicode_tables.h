@@ -38,7 +38,7 @@ public:
     bool operator==(const CodePointSet&) const = default;
 
 private:
-    void normalise();
+    void join_neighbours();
 
     std::vector<CodePointRange> ranges_;
 };

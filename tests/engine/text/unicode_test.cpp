@@ -167,6 +167,44 @@ TEST_F(MeasuredUnicode, ProbesOfNewerVersionsOfUnicodeComeOutAsMeasured) {
     }
 }
 
+TEST(CodePointSet, AgreesWithAPlainListOfMembersForSeededChanges) {
+    constexpr char32_t kLast = 60;
+    std::uint32_t state = 99;
+    const auto draw = [&state](std::uint32_t n) {
+        state = state * 1'664'525U + 1'013'904'223U;
+        return (state >> 8) % n;
+    };
+    for (int round = 0; round < 2'000; ++round) {
+        CodePointSet set;
+        CodePointSet other;
+        std::vector<bool> members(kLast + 1);
+        std::vector<bool> other_members(kLast + 1);
+        for (int i = 0; i < 8; ++i) {
+            const char32_t first = draw(kLast);
+            const char32_t last = first + draw(std::min<std::uint32_t>(6, kLast - first + 1));
+            const bool to_other = i % 3 == 2;
+            (to_other ? other : set).add(first, last);
+            for (char32_t c = first; c <= last; ++c) {
+                (to_other ? other_members : members)[c] = true;
+            }
+        }
+        CodePointSet both = set;
+        both.add(other);
+        const CodePointSet common = set.intersection(other);
+        const CodePointSet rest = set.complement();
+        for (char32_t c = 0; c <= kLast; ++c) {
+            ASSERT_EQ(set.contains(c), members[c]);
+            ASSERT_EQ(both.contains(c), members[c] || other_members[c]);
+            ASSERT_EQ(common.contains(c), members[c] && other_members[c]);
+            ASSERT_EQ(rest.contains(c), !members[c]);
+        }
+        for (std::size_t i = 1; i < both.ranges().size(); ++i) {
+            ASSERT_GT(both.ranges()[i].first, both.ranges()[i - 1].last + 1);
+        }
+        ASSERT_EQ(both, CodePointSet(both.ranges()));
+    }
+}
+
 TEST(Nfc, ComposesDecomposesAndReorders) {
     EXPECT_EQ(to_nfc(""), "");
     EXPECT_EQ(to_nfc("plain text"), "plain text");
