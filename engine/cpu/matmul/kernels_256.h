@@ -16,7 +16,6 @@ namespace {
 enum class Form : std::uint8_t { Nibbles, WideNibbles, Bytes };
 
 constexpr std::int64_t kWeightsAhead = 4096;
-constexpr std::int64_t kInputsAhead = 1024;
 constexpr int kHalves = 2;  ///< of eight rows
 constexpr int kMaxWidth = 4;
 
@@ -24,54 +23,53 @@ TERRACE_INLINE void keep_in_memory(float* p) {
     __asm__ volatile("" : "+r"(p) : : "memory");
 }
 
-// Dword j (four columns) of a block for eight rows, as bytes without sign.
+// Two dwords (eight columns) of a block for eight rows, as bytes without sign.
 template <Form kForm>
-TERRACE_INLINE __m256i weight_dword(const std::uint8_t* payload, int j, int half) {
+TERRACE_INLINE void load_pair(const std::uint8_t* payload, int pair, int half, __m256i* w) {
     if constexpr (kForm == Form::Nibbles) {
-        const __m256i pair =
-            _mm256_load_si256(reinterpret_cast<const __m256i*>(payload + 64 * (j / 2) + 32 * half));
         const __m256i low = _mm256_set1_epi8(15);
-        return _mm256_and_si256(j % 2 == 0 ? pair : _mm256_srli_epi16(pair, 4), low);
+        const __m256i both =
+            _mm256_load_si256(reinterpret_cast<const __m256i*>(payload + 64 * pair + 32 * half));
+        w[0] = _mm256_and_si256(both, low);
+        w[1] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
     } else {
-        return _mm256_load_si256(reinterpret_cast<const __m256i*>(payload + 64 * j + 32 * half));
+        const std::uint8_t* at = payload + 128 * pair + 32 * half;
+        w[0] = _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
+        w[1] = _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 64));
     }
 }
 
-template <int kWidth, Form kForm>
-TERRACE_INLINE void fetch_ahead(const std::uint8_t* payload, const std::int32_t* q, int j) {
-    if constexpr (kForm == Form::Nibbles) {
-        if (j % 2 == 0) {
-            _mm_prefetch(reinterpret_cast<const char*>(payload + 32 * j + kWeightsAhead),
-                         _MM_HINT_T0);
-        }
-    } else if constexpr (kForm == Form::Bytes && kWidth < kMaxWidth) {
-        _mm_prefetch(reinterpret_cast<const char*>(payload + 64 * j + kWeightsAhead), _MM_HINT_T0);
-    } else {
-        _mm_prefetch(reinterpret_cast<const char*>(q + j * kWidth) + kInputsAhead, _MM_HINT_T0);
-    }
+TERRACE_INLINE void fetch_line(const std::uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
-// Sums of `kDwords` dwords of one block from dword `begin` on.
+// Sums over dwords begin .. begin + kDwords of one block.
 template <typename Dot, int kWidth, int kDwords, Form kForm>
 TERRACE_INLINE void add_dwords(const std::uint8_t* payload,
                                const std::int32_t* q,
                                int begin,
+                               const std::uint8_t** fetch,
+                               std::int64_t fetch_step,
                                __m256i (*sum)[kHalves]) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kDwords; ++i) {
-        const int j = begin + i;
-        typename Dot::template Weights<kForm> w[kHalves];
+    for (int i = 0; i < kDwords / 2; ++i) {
+        const int pair = begin / 2 + i;
+        __m256i raw[kHalves][2];
+        load_pair<kForm>(payload, pair, 0, raw[0]);
+        load_pair<kForm>(payload, pair, 1, raw[1]);
+        fetch_line(*fetch);
+        *fetch += fetch_step;
 #pragma GCC unroll 2
-        for (int h = 0; h < kHalves; ++h) {
-            w[h].set(weight_dword<kForm>(payload, j, h));
-        }
-        fetch_ahead<kWidth, kForm>(payload, q, j);
+        for (int d = 0; d < 2; ++d) {
+            typename Dot::template Weights<kForm> w[kHalves];
+            w[0].set(raw[0][d]);
+            w[1].set(raw[1][d]);
+            const std::int32_t* inputs = q + (2 * pair + d) * kWidth;
 #pragma GCC unroll 4
-        for (int t = 0; t < kWidth; ++t) {
-            const __m256i inputs = _mm256_set1_epi32(q[j * kWidth + t]);
-#pragma GCC unroll 2
-            for (int h = 0; h < kHalves; ++h) {
-                w[h].add_to(sum[t][h], inputs);
+            for (int t = 0; t < kWidth; ++t) {
+                const __m256i b = _mm256_set1_epi32(inputs[t]);
+                w[0].add_to(sum[t][0], b);
+                w[1].add_to(sum[t][1], b);
             }
         }
     }
@@ -95,10 +93,10 @@ void segment_kernel(const Segment& s, const PanelPart& part, float* total, bool 
     const auto* q = reinterpret_cast<const std::int32_t*>(part.q);
     const float* token_scales = part.scales;
     const std::int32_t* corrections = part.corrections;
+    const std::uint8_t* fetch = part.fetch[0];
     for (std::int64_t k = 0; k < s.n_blocks; ++k, q += 16 * kWidth, token_scales += kWidth) {
         const std::uint8_t* payload = s.payload + s.payload_at[k];
         const auto* scales = reinterpret_cast<const float*>(s.scales + s.scales_at[k]);
-        _mm_prefetch(reinterpret_cast<const char*>(scales) + kWeightsAhead, _MM_HINT_T0);
 #pragma GCC unroll 4
         for (int v = 0; v < kScales; ++v, corrections += kWidth) {
             __m256i sum[kWidth][kHalves];
@@ -107,7 +105,8 @@ void segment_kernel(const Segment& s, const PanelPart& part, float* total, bool 
                 sum[t][0] = _mm256_set1_epi32(corrections[t]);
                 sum[t][1] = sum[t][0];
             }
-            add_dwords<Dot, kWidth, kDwords, kForm>(payload, q, v * kDwords, sum);
+            add_dwords<Dot, kWidth, kDwords, kForm>(payload, q, v * kDwords, &fetch,
+                                                    part.fetch_step, sum);
 #pragma GCC unroll 4
             for (int t = 0; t < kWidth; ++t) {
                 const __m256 token_scale = _mm256_set1_ps(token_scales[t]);
@@ -199,14 +198,18 @@ TERRACE_INLINE void matmul_tile(const TileWork& work) {
     const SegmentKernel kernel = choose<Dot>(layout, form, work.panels.width);
     const auto* group = reinterpret_cast<const std::uint8_t*>(work.weights);
     for (std::int64_t row = 0; row < work.n_rows; row += kGroupRows, group += layout.group_bytes) {
-        for (std::int64_t block = 0; block < layout.n_blocks; block += kSegmentBlocks) {
-            Segment segment = segment_of(layout, group, block);
+        SegmentWalk walk;
+        while (walk.first_block < layout.n_blocks) {
+            const std::int64_t block = walk.first_block;
+            const std::int64_t at = walk.at;
+            Segment segment = next_segment(layout, group, &walk);
             if (!direct) {
                 unpack_segment(layout.kind, 1, to_base, unpacked, &segment);
             }
             for (std::int64_t p = 0; p < work.n_panels; ++p) {
-                kernel(segment, panel_part(work, block, segment.n_blocks, p),
-                       total + p * work.panels.width * 16, block == 0);
+                PanelPart part = panel_part(work, block, segment.n_blocks, p);
+                plan_fetch(segment, layout, group, at + kWeightsAhead, p, work.panels.width, &part);
+                kernel(segment, part, total + p * work.panels.width * 16, block == 0);
             }
         }
         store(work, row, total);

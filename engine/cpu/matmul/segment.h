@@ -14,18 +14,21 @@ namespace {
 struct Segment {
     const std::uint8_t* payload = nullptr;  ///< first group
     std::int64_t payload_step = 0;          ///< from one group to the next
-    std::int64_t payload_at[kSegmentBlocks] = {};
+    std::int64_t payload_at[kSegmentBlocks];
     const std::uint8_t* scales = nullptr;
     std::int64_t scales_step = 0;
-    std::int64_t scales_at[kSegmentBlocks] = {};
+    std::int64_t scales_at[kSegmentBlocks];
     std::int64_t n_blocks = 0;
 };
 
-/// One panel of the segment's activations.
+/// One panel of the segment's activations, and what a prefill kernel should fetch meanwhile: lines
+/// from two places, `fetch_step` bytes on for every two dwords of columns.
 struct PanelPart {
     const std::int8_t* q = nullptr;
     const float* scales = nullptr;
     const std::int32_t* corrections = nullptr;
+    const std::uint8_t* fetch[2] = {};
+    std::int64_t fetch_step = 0;
 };
 
 /// Adds the segment's products to `total` [width][groups][16]; starts from +0 when `first`.
@@ -37,28 +40,37 @@ using SegmentKernel = void (*)(const Segment& segment,
 // Bytes of the weights of one segment, unpacked to one byte each.
 constexpr std::int64_t kUnpackedBytes = kSegmentBlocks * kGroupRows * kBlockColumns;
 
-// The same words as in packed_layout.cpp, which is compiled for other processors.
-TERRACE_INLINE std::int64_t unit_offset(const PackedLayout& layout, std::int64_t block) {
-    return block / layout.unit_blocks *
-           (layout.scales_per_block * kVectorBytes + layout.unit_blocks * layout.payload_bytes);
-}
+/// The segments of a row group, one after the other. Only additions: a division here would cost as
+/// much as the memory of a block in decode.
+struct SegmentWalk {
+    std::int64_t first_block = 0;
+    std::int64_t at = 0;       ///< where the next block begins, from the begin of the group
+    std::int64_t in_unit = 0;  ///< blocks of the current scale unit that are behind us
+    std::int64_t scales = 0;   ///< where the scales of the unit stand
+};
 
-TERRACE_INLINE Segment segment_of(const PackedLayout& layout,
-                                  const std::uint8_t* group,
-                                  std::int64_t first_block) {
+/// The segment that begins at walk.first_block; moves the walk behind it.
+TERRACE_INLINE Segment next_segment(const PackedLayout& layout,
+                                    const std::uint8_t* group,
+                                    SegmentWalk* walk) {
     Segment segment;
     segment.payload = group;
     segment.scales = group;
     segment.payload_step = layout.group_bytes;
     segment.scales_step = layout.group_bytes;
-    const std::int64_t left = layout.n_blocks - first_block;
+    const std::int64_t left = layout.n_blocks - walk->first_block;
     segment.n_blocks = left < kSegmentBlocks ? left : kSegmentBlocks;
     for (std::int64_t k = 0; k < segment.n_blocks; ++k) {
-        const std::int64_t block = first_block + k;
-        segment.scales_at[k] = unit_offset(layout, block);
-        segment.payload_at[k] = segment.scales_at[k] + layout.scales_per_block * kVectorBytes +
-                                block % layout.unit_blocks * layout.payload_bytes;
+        if (walk->in_unit == 0) {
+            walk->scales = walk->at;
+            walk->at += layout.scales_per_block * kVectorBytes;
+        }
+        segment.scales_at[k] = walk->scales;
+        segment.payload_at[k] = walk->at;
+        walk->at += layout.payload_bytes;
+        walk->in_unit = walk->in_unit + 1 == layout.unit_blocks ? 0 : walk->in_unit + 1;
     }
+    walk->first_block += segment.n_blocks;
     return segment;
 }
 
@@ -69,15 +81,38 @@ TERRACE_INLINE PanelPart panel_part(const TileWork& work,
     const Panels& p = work.panels;
     const std::int64_t blocks_before =
         (first_block * p.n_panels + (work.first_panel + panel) * n_blocks) * p.width;
-    return {p.q + blocks_before * kBlockColumns, p.scales + blocks_before,
-            p.corrections + blocks_before * work.layout->scales_per_block};
+    PanelPart part;
+    part.q = p.q + blocks_before * kBlockColumns;
+    part.scales = p.scales + blocks_before;
+    part.corrections = p.corrections + blocks_before * work.layout->scales_per_block;
+    return part;
 }
 
-/// The column sums of one block as bytes: value + 128 (or, for int4, value + 8) of sixteen rows,
-/// [16 dwords][16 rows][4 columns]. Vector types of the compiler: four, two or one register each.
+/// The first panel of a segment fetches the weights of the next one, the others their successor's
+/// activations, which come out of L2 in this order.
+TERRACE_INLINE void plan_fetch(const Segment& segment,
+                               const PackedLayout& layout,
+                               const std::uint8_t* group,
+                               std::int64_t next_at,
+                               std::int64_t panel,
+                               std::int64_t width,
+                               PanelPart* part) {
+    constexpr std::int64_t kInputsAhead = 1024;
+    if (panel == 0) {
+        part->fetch[0] = group + next_at;
+        part->fetch[1] = group + next_at + (segment.scales_step);
+        part->fetch_step = (layout.payload_bytes + kVectorBytes) / 8;
+    } else {
+        part->fetch[0] = reinterpret_cast<const std::uint8_t*>(part->q) + kInputsAhead;
+        part->fetch[1] = part->fetch[0];
+        part->fetch_step = 8 * width;
+    }
+}
+
+/// Sixteen dwords. A vector type of the compiler: one register, or two, or four.
 typedef std::uint32_t Lanes __attribute__((vector_size(64), aligned(64)));
 
-/// Unpacks a block to value + `base` where base is 128, or what the kind stores.
+/// Unpacks a block to [16 dwords][16 rows][4 columns] bytes: what is stored + `shift_to_base`.
 TERRACE_INLINE void unpack_block(WeightKind kind,
                                  const std::uint8_t* payload,
                                  std::uint32_t shift_to_base,
