@@ -129,6 +129,11 @@ private:
         // Uniform values of unit gain: a row of cols inputs keeps the size of what it is given.
         const double gain = name == "lm_head.weight" ? 3.0 : 1.5;
         t.scale = 3.4640625 * gain / std::sqrt(static_cast<double>(cols));
+        if (spec_.routing.overlap &&
+            (name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight"))) {
+            // Small steps, so that a token's own embedding still decides its routes in late layers.
+            t.scale *= 0.02;
+        }
         if (store == Store::Int8 || (inMtp_ && store == Store::Low)) {
             t.stored.format = {WeightKind::Int8, 0};
         } else if (store == Store::Low) {
@@ -229,11 +234,16 @@ private:
         scales_.resize(static_cast<std::size_t>(t.rows * scales_per_row(t.format, t.cols)));
         row_.resize(static_cast<std::size_t>(t.cols));
         SyntheticValues values(t.name + "#" + spec_.seed);
+        const bool topical = spec_.routing.overlap &&
+                             (t.name == "model.embed_tokens.weight" || t.name == "lm_head.weight");
         const bool bias = t.name.ends_with("e_score_correction_bias");
         for (std::int64_t r = 0; r < t.rows; ++r) {
             for (float& x : row_) {
                 const auto value = static_cast<float>(tensor.offset + values.next() * tensor.scale);
                 x = bias ? value : roundToBf16(value);
+            }
+            if (topical) {
+                addTopic(r, tensor.scale, t.name.front() == 'm' ? Side::Embedding : Side::Head);
             }
             if (t.format.quantised()) {
                 const auto fault = quantise_row(
@@ -259,11 +269,28 @@ private:
                              scales_.empty() ? nullptr : scales_.data()});
     }
 
+    enum class Side { Embedding, Head };
+
+    /// Mixes the part that all tokens of a topic have in common into the row of one token.
+    void addTopic(std::int64_t token, double scale, Side side) {
+        if (!topic_) {
+            topic_ = topicShape(spec_);
+        }
+        const double own = side == Side::Embedding ? std::sqrt(1 - topic_->correlation) : 1.0;
+        const double common =
+            side == Side::Embedding ? std::sqrt(topic_->correlation) : topic_->headPull;
+        SyntheticValues values("topic " + std::to_string(token / kTopicTokens) + "#" + spec_.seed);
+        for (float& x : row_) {
+            x = roundToBf16(static_cast<float>(own * x + common * values.next() * scale));
+        }
+    }
+
     const SyntheticSpec& spec_;
     const std::filesystem::path& out_;
     const SyntheticProgress& progress_;
     std::stop_token stop_;
     std::map<std::string, SyntheticTensor> tensors_;
+    std::optional<TopicShape> topic_;
     std::vector<std::byte> payload_;
     std::vector<float> scales_;
     std::vector<float> row_;

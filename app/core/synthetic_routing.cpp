@@ -1,6 +1,7 @@
 // How often a synthetic router chooses each expert: found by playing the router on random rows.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -51,7 +52,69 @@ std::vector<double> wantedUses(const SyntheticSpec& spec, const std::string& nam
     return popularity;
 }
 
+/// Share of its experts that a row has in common with another whose logits have this correlation.
+double overlapAt(double correlation, std::size_t nExperts, std::size_t k) {
+    SyntheticValues values("overlap");
+    const auto normal = [&] {
+        double sum = 0;
+        for (int i = 0; i < 12; ++i) {
+            sum += values.next();
+        }
+        return sum;
+    };
+    const auto best = [&](std::vector<double>& logits) {
+        std::vector<std::size_t> order(nExperts);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k),
+                          order.end(),
+                          [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+        order.resize(k);
+        std::sort(order.begin(), order.end());
+        return order;
+    };
+    constexpr int kPairs = 400;
+    std::size_t common = 0;
+    std::vector<double> a(nExperts);
+    std::vector<double> b(nExperts);
+    for (int pair = 0; pair < kPairs; ++pair) {
+        for (std::size_t e = 0; e < nExperts; ++e) {
+            a[e] = normal();
+            b[e] = correlation * a[e] + std::sqrt(1 - correlation * correlation) * normal();
+        }
+        const std::vector<std::size_t> first = best(a);
+        const std::vector<std::size_t> second = best(b);
+        std::vector<std::size_t> both;
+        std::set_intersection(first.begin(), first.end(), second.begin(), second.end(),
+                              std::back_inserter(both));
+        common += both.size();
+    }
+    return static_cast<double>(common) / (kPairs * static_cast<double>(k));
+}
+
 }  // namespace
+
+TopicShape topicShape(const SyntheticSpec& spec) {
+    constexpr double kStay = 0.875;
+    const auto n = static_cast<std::size_t>(spec.n_routed_experts);
+    const auto k = static_cast<std::size_t>(spec.num_experts_per_tok);
+    const double chance = static_cast<double>(k) / static_cast<double>(n);
+    const double wanted = (*spec.routing.overlap - (1 - kStay) * chance) / kStay;
+    double low = 0.0;
+    double high = 0.9999;
+    for (int i = 0; i < 14; ++i) {
+        const double middle = (low + high) / 2;
+        (overlapAt(middle, n, k) < wanted ? low : high) = middle;
+    }
+    TopicShape shape;
+    shape.correlation = (low + high) / 2;
+    const double topics = static_cast<double>(spec.vocab_size) / kTopicTokens;
+    // The pull that makes the topic's tokens together as likely as kStay asks, against the noise
+    // of all other rows (rows of lm_head have a gain of 3).
+    const double advantage = std::log(topics * kStay / (1 - kStay));
+    shape.headPull = advantage / (3.0 * std::sqrt(std::max(shape.correlation, 1e-3) *
+                                                  static_cast<double>(spec.hidden_size)));
+    return shape;
+}
 
 void shapeRouting(const SyntheticSpec& spec, const std::string& name, std::span<float> bias) {
     if (spec.routing.zipfExponent <= 0) {
