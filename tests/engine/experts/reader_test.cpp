@@ -146,11 +146,8 @@ private:
 class PreadReaderTest : public ::testing::Test {
 protected:
     void SetUp() override {
-        std::mt19937 random(11);
         bytes_.resize((9U << 20) + 1234);
-        for (std::byte& b : bytes_) {
-            b = static_cast<std::byte>(random() & 0xFF);
-        }
+        test::fill_random(bytes_, 11);
         Result<File> file = File::create(folder_ / "data");
         ASSERT_TRUE(file.ok());
         ASSERT_TRUE(file->write(bytes_).ok());
