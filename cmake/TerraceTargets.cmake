@@ -8,16 +8,24 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 
 # The arithmetic contract: a plain a*b+c is two roundings everywhere (docs/arithmetic.md 0).
 add_compile_options(-ffp-contract=off)
 
 if(TERRACE_SANITIZE)
+    # Enough to read a report; full optimisation of instrumented kernels takes minutes a file.
+    set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
     add_compile_options(-fsanitize=${TERRACE_SANITIZE} -fno-omit-frame-pointer
                         -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${TERRACE_SANITIZE})
+endif()
+
+# Fuzzing is blind to code that was compiled without coverage: the libraries need it, not only the targets.
+if(TERRACE_FUZZ)
+    add_compile_options(-fsanitize=fuzzer-no-link)
+    add_link_options(-fsanitize=fuzzer-no-link)
 endif()
 
 function(terrace_warnings target)
