@@ -450,14 +450,6 @@ def _softmax_parts(scores, index, there):
     return p, m, sum32(p), present
 
 
-def fix_scores(scores):
-    """Not finite counts as +0; returns scores and a fault flag per row."""
-    bad = ~np.isfinite(scores)
-    if not bad.any():
-        return scores, np.zeros(scores.shape[0], bool)
-    return np.where(bad, f32(0), scores), bad
-
-
 def all_scores(query, keys, scales, scale):
     """Row dots of cached rows with quantised queries: query = (q [R,H,G,64], s), keys [T,G,64] -> [R,H,T]."""
     q, s = query
