@@ -154,6 +154,9 @@ void absorb_query(Context context,
                   float* out,
                   RowScope scope) {
     CHECK(k.first.use == WeightUse::ColumnSum);
+    if (q.n_rows == 0) {
+        return;
+    }
     Absorb(context, k, q, q_head_stride, out, scope).run();
 }
 

@@ -285,6 +285,7 @@ void index_scores_of_row(
 
 void index_select(Context context, const IndexSelect& job, RowScope scope) {
     CHECK(job.top_k > 0 && job.cache->dim > 0);
+    CHECK(job.cache->dim <= kMostCachedGroups * kQuantGroup);
     Indexer(context, job, scope).run();
 }
 

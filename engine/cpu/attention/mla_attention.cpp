@@ -514,6 +514,13 @@ void attend_each(Context context, const MlaAttention& job, RowScope scope) {
 
 void mla_attention(Context context, const MlaAttention& job, RowScope scope) {
     CHECK(static_cast<std::int64_t>(job.selections.size()) == job.n_rows);
+    CHECK(job.n_heads > 0 && job.cache->n_groups() <= kMostCachedGroups);
+    for (const Selection& selection : job.selections) {
+        CHECK(selection.count > 0 && selection.count <= job.cache->capacity);
+    }
+    if (job.n_rows == 0) {
+        return;
+    }
     if (context.isa == Isa::Scalar || job.cache->values != nullptr) {
         attend_each(context, job, scope);
     } else {

@@ -74,6 +74,9 @@ void project_values(Context context,
                     const ActivationRows& out,
                     RowScope scope) {
     CHECK(v.first.use == WeightUse::RowDot && out.width == v.n_heads * v.first.rows);
+    if (out.n_rows == 0) {
+        return;
+    }
     const std::int64_t n = out.n_rows * v.n_heads;
     const std::int64_t width = round_up(v.first.cols, kQuantGroup);
     Carver counter(nullptr);

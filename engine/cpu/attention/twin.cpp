@@ -10,7 +10,6 @@ namespace {
 
 /// Blocks of a segment of 512 inputs.
 constexpr std::int64_t kSegmentBlocks = 8;
-constexpr std::int64_t kMaxGroups = 64;  ///< groups of 64 in a cached row or an index key
 
 bool finite(float x) {
     return (__builtin_bit_cast(std::uint32_t, x) & 0x7fffffffu) < kNotFiniteBits;
@@ -103,7 +102,7 @@ std::int64_t position_of(const Selection& selection, std::int64_t rank) {
 
 /// The query of one head in the form of its session.
 struct Query {
-    Group groups[kMaxGroups];
+    Group groups[kMostCachedGroups];
     const float* absorbed = nullptr;
     const float* rope = nullptr;
 };
@@ -273,7 +272,7 @@ void index_scores(const IndexSelect& job,
     for (std::int64_t head = 0; head < job.n_heads; ++head) {
         const float* q = job.q + (row * job.n_heads + head) * cache.dim;
         const float weight = job.head_weights[row * job.weights_stride + head] * job.head_scale;
-        Group query[kMaxGroups];
+        Group query[kMostCachedGroups];
         if (cache.values == nullptr) {
             quantise_part(q, cache.dim, faults, query);
         }
@@ -320,7 +319,7 @@ void write_mla_row(const MlaCache& cache,
         }
         return;
     }
-    Group groups[kMaxGroups];
+    Group groups[kMostCachedGroups];
     const std::int64_t n = quantise_part(latent, cache.latent, faults, groups);
     quantise_part(key, cache.rope, faults, groups + n);
     for (std::int64_t k = 0; k < cache.n_groups(); ++k) {
@@ -345,7 +344,7 @@ void write_index_row(const IndexCache& cache,
         }
         return;
     }
-    Group groups[kMaxGroups];
+    Group groups[kMostCachedGroups];
     const std::int64_t n_groups = quantise_part(key, cache.dim, faults, groups);
     std::int8_t* keys =
         cache.keys + position / 16 * (n_groups * kQuantGroup * 16) + position % 16 * 4;

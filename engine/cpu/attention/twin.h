@@ -7,6 +7,13 @@
 #include "engine/cpu/attention/row_faults.h"
 #include "engine/device/ops.h"
 
+namespace terrace::cpu {
+
+/// Groups of 64 that a cached row or an index key may have.
+inline constexpr std::int64_t kMostCachedGroups = 64;
+
+}  // namespace terrace::cpu
+
 namespace terrace::cpu::twin {
 
 /// Scratch numbers (f32) that `attend` needs for a selection of `count` keys.

@@ -13,7 +13,6 @@ namespace terrace::cpu {
 namespace {
 
 constexpr std::int64_t kRowsPerTask = 16;
-constexpr std::int64_t kMostIndexGroups = 64;
 
 /// body(row) for every row, spread over the threads when there are many.
 template <typename Body>
@@ -47,8 +46,8 @@ std::uint32_t write_index_row(QuantiseRow quantise,
                               const IndexCache& cache,
                               std::int64_t position,
                               const float* key) {
-    std::int8_t q[kMostIndexGroups * kQuantGroup];
-    float scales[kMostIndexGroups];
+    std::int8_t q[kMostCachedGroups * kQuantGroup];
+    float scales[kMostCachedGroups];
     const std::int64_t width = round_up(cache.dim, kQuantGroup);
     const std::int64_t n_groups = width / kQuantGroup;
     const std::uint32_t worst = quantise(key, cache.dim, q, scales, nullptr);
@@ -67,6 +66,7 @@ std::uint32_t write_index_row(QuantiseRow quantise,
 void write_mla_cache(
     Context context, const MlaCache& cache, FloatRows latent, FloatRows key, RowScope scope) {
     CHECK(latent.width == cache.latent && key.width == cache.rope);
+    CHECK(cache.n_groups() <= kMostCachedGroups);
     const QuantiseRow quantise = quantise_row(context.isa);
     for_rows(context, latent.n_rows, [&](std::int64_t row) {
         const RowFaults faults = row_faults(*context.stream, scope, row);
@@ -80,7 +80,7 @@ void write_mla_cache(
 }
 
 void write_index_cache(Context context, const IndexCache& cache, FloatRows keys, RowScope scope) {
-    CHECK(keys.width == cache.dim && cache.dim <= kMostIndexGroups * kQuantGroup);
+    CHECK(keys.width == cache.dim && cache.dim <= kMostCachedGroups * kQuantGroup);
     const QuantiseRow quantise = quantise_row(context.isa);
     for_rows(context, keys.n_rows, [&](std::int64_t row) {
         const RowFaults faults = row_faults(*context.stream, scope, row);
