@@ -97,8 +97,9 @@ private:
         if (config_.draft_depth.value_or(0) > 0 && !has_mtp()) {
             return wrong("a draft depth was asked for and this model has no draft (MTP) layer");
         }
-        if (config_.latent_eps != 1e-5 && !config_.float_session) {
-            return wrong("a latent eps other than 1e-5 is for float sessions only (--float)");
+        if (config_.latent_eps && !config_.float_session) {
+            return wrong(
+                "a latent eps of its own (--latent-eps) is for float sessions only (--float)");
         }
         if (config_.context && *config_.context > model_.max_position_embeddings) {
             return wrong("a context of " + std::to_string(*config_.context) +

@@ -21,9 +21,10 @@ struct EngineConfig {
     std::int64_t chunk_rows = 0;              ///< prefill rows of one sweep; 0: by plan
     std::optional<std::int64_t> draft_depth;  ///< empty: auto; 0: off
     DirectReads direct = DirectReads::Auto;
-    bool float_session = false;       ///< weights and cache in binary32
-    double latent_eps = 1e-5;         ///< of the latent norms; float sessions only
-    std::vector<std::string> inject;  ///< faults on purpose; empty: none
+    bool float_session = false;        ///< weights and cache in binary32
+    std::optional<double> latent_eps;  ///< of the latent norms, float sessions only; empty: the
+                                       ///< model's rms_norm_eps
+    std::vector<std::string> inject;   ///< faults on purpose; empty: none
 };
 
 }  // namespace terrace

@@ -12,15 +12,15 @@ namespace {
 const char* site_name(FaultSite site) {
     switch (site) {
         case FaultSite::Quantise:
-            return "an activation";
+            return "an activation (site quantise)";
         case FaultSite::Router:
-            return "a router logit";
+            return "a router logit (site router)";
         case FaultSite::Indexer:
-            return "an index score";
+            return "an index score (site indexer)";
         case FaultSite::Score:
-            return "an attention score";
+            return "an attention score (site score)";
         case FaultSite::Logits:
-            return "a final logit";
+            return "a final logit (site logits)";
     }
     return "a value";
 }
@@ -100,7 +100,8 @@ Decoder::Decoder(const ModelConfig& config,
       activations_(std::move(activations)),
       ops_(&ops),
       stream_(&stream),
-      attention_(attention_shape(config, options.latent_eps), &rope_, &ops),
+      attention_(
+          attention_shape(config, options.latent_eps.value_or(config.rms_norm_eps)), &rope_, &ops),
       moe_(config, &store, &ops) {}
 
 RowBatch Decoder::begin_rows(std::int64_t n, std::int32_t first_position, std::stop_token stop) {

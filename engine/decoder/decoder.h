@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 
@@ -19,10 +20,10 @@ namespace terrace {
 /// What the decoder is built with.
 struct DecoderOptions {
     SessionKind kind = SessionKind::Quantised;
-    std::int64_t context = 0;   ///< positions of the cache
-    std::int64_t max_rows = 0;  ///< rows of one sweep
-    double latent_eps = 1e-5;   ///< of the two latent norms
-    bool use_mtp = false;       ///< a cache layer for the draft head is wanted
+    std::int64_t context = 0;          ///< positions of the cache
+    std::int64_t max_rows = 0;         ///< rows of one sweep
+    std::optional<double> latent_eps;  ///< of the two latent norms; empty: rms_norm_eps
+    bool use_mtp = false;              ///< a cache layer for the draft head is wanted
 };
 
 /// The whole model on one device. Owner: the engine; weights, store, ops and stream must outlive
