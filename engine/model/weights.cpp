@@ -1,7 +1,8 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -63,6 +64,20 @@ float load_scale(std::span<const std::byte> scales, ScaleStorage storage, std::i
 
 bool usable_scale(float scale) {
     return scale == 0.0F || (scale >= kMinScale && scale <= kMaxScale);
+}
+
+/// usable_scale of all of them, without branches: millions are checked for every expert read.
+bool all_usable(std::span<const std::byte> scales) {
+    constexpr auto kSmallest = std::bit_cast<std::uint32_t>(kMinScale);
+    constexpr auto kSpan = std::bit_cast<std::uint32_t>(kMaxScale) - kSmallest;
+    std::uint32_t n_bad = 0;
+    for (std::size_t at = 0; at + sizeof(float) <= scales.size(); at += sizeof(float)) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, scales.data() + at, sizeof(bits));
+        const bool zero = bits << 1U == 0;
+        n_bad += static_cast<std::uint32_t>(bits - kSmallest > kSpan && !zero);
+    }
+    return n_bad == 0;
 }
 
 /// Rows of float weights, widened one at a time.
@@ -220,6 +235,9 @@ WeightFormat target_format(const TensorSource& source, FolderKind folder, Sessio
 
 Status check_scales(const TensorSource& source, std::span<const std::byte> scales) {
     if (source.scale_storage == ScaleStorage::None) {
+        return {};
+    }
+    if (source.scale_storage == ScaleStorage::F32 && all_usable(scales)) {
         return {};
     }
     const std::int64_t n =

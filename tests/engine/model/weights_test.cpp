@@ -199,12 +199,13 @@ TEST(InferFormatTest, ResolvesTiesAsTheReferenceDoes) {
     EXPECT_EQ(inferred(6144, 16384, 6144LL * 16384, 6144).storage, Storage::Int8);
     // 64 and 96 both give two scales a row of 128.
     EXPECT_EQ(inferred(4, 128, 256, 8).group, 64);
-    // int3 and int4 have the same bytes and counts here.
-    for (const std::int64_t cols : {47, 48, 95, 96, 143, 144}) {
+    // int3 and int4 have the same bytes and counts for these widths: int4, and what that means.
+    EXPECT_EQ(inferred(2, 47, 48, 2).storage, Storage::Int4);
+    EXPECT_EQ(inferred(2, 48, 48, 2).storage, Storage::Int4);
+    for (const std::int64_t cols : {95, 96, 143, 144}) {
         const std::int64_t groups = (cols + 63) / 64;
-        EXPECT_EQ(
-            cols <= 64 ? inferred(2, cols, 2 * groups * 24, 2 * groups).storage : Storage::Int4,
-            Storage::Int4)
+        EXPECT_NE(refused({2, cols, 2 * groups * 24, 2 * groups, std::nullopt, ""}).find("48"),
+                  std::string::npos)
             << cols;
     }
 }
