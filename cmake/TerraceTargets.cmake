@@ -47,7 +47,8 @@ function(terrace_library name)
 endfunction()
 
 # terrace_test(NAME SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s])
-# A GoogleTest binary; each test is one ctest entry named NAME.Suite.Sentence.
+# A GoogleTest binary; each test is one ctest entry named NAME.Suite.Sentence. Everything below
+# tests/engine has the label "engine" too.
 function(terrace_test name)
     cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)
@@ -60,6 +61,12 @@ function(terrace_test name)
         TERRACE_ORACLE_DIR="${TERRACE_ORACLE_DIR}"
         TERRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     terrace_warnings(${name})
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/engine/")
+        list(APPEND ARG_LABELS engine)
+        list(REMOVE_DUPLICATES ARG_LABELS)
+    endif()
+    # A list has to survive two readings: by discovery, and by the file it writes.
+    string(REPLACE ";" "\\;" ARG_LABELS "${ARG_LABELS}")
     gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
                          PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
