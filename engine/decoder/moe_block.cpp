@@ -51,6 +51,10 @@ Status MoeBlock::run(const LayerWeights& weights,
 
     const FeedForwardWeights* shared = weights.feed_forward ? &*weights.feed_forward : nullptr;
     ExpertVisit visit = store_->begin_visit(static_cast<int>(layer), demand_, batch.clock_tokens);
+    if (shared != nullptr && !visit.any_ready()) {
+        // The reads fly while the shared expert is computed.
+        run_experts({}, std::exchange(shared, nullptr), batch, a, scope);
+    }
     for (;;) {
         Result<ExpertBatch> ready = visit.next_batch(stop);
         if (!ready) {

@@ -90,4 +90,9 @@ Result<ExpertBatch> ExpertVisit::next_batch(const std::stop_token& stop) {
     return store_->impl_->next_batch(store_, stop);
 }
 
+bool ExpertVisit::any_ready() const {
+    CHECK(store_ != nullptr);
+    return store_->impl_->any_ready();
+}
+
 }  // namespace terrace

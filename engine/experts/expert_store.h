@@ -119,6 +119,10 @@ public:
     /// After an error or Stopped destroy the visit; the store stays usable.
     [[nodiscard]] Result<ExpertBatch> next_batch(const std::stop_token& stop);
 
+    /// True when next_batch would return without waiting for a read: for callers that have other
+    /// work to do meanwhile.
+    [[nodiscard]] bool any_ready() const;
+
 private:
     friend class ExpertStore;
 

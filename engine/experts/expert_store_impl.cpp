@@ -218,6 +218,11 @@ Result<ExpertBatch> ExpertStore::Impl::next_batch(ExpertStore* store, const std:
     }
 }
 
+bool ExpertStore::Impl::any_ready() {
+    const std::lock_guard lock(mutex_);
+    return visit_.n_ready > 0 || visit_.error || visit_.n_delivered == visit_.entries.size();
+}
+
 /// In the memory that the visit needs slots of.
 bool ExpertStore::Impl::something_is_read() const {
     const std::int64_t number = visit_.entries.front().number;

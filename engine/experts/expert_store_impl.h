@@ -29,6 +29,7 @@ public:
 
     void begin_visit(int layer, std::span<const Demand> demands, std::int64_t clock_tokens);
     [[nodiscard]] Result<ExpertBatch> next_batch(ExpertStore* store, const std::stop_token& stop);
+    [[nodiscard]] bool any_ready();
     void end_visit();
     void end_lease(std::int32_t slot);
 
