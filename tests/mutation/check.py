@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Makes known mistakes in a copy of the committed tree, one at a time, and asks whether a test sees each of them.
 
-usage: check.py [--work DIR] [--only NAME ...] [--list] [--jobs N] [--oracle DIR]
+usage: check.py [--work DIR] [--only NAME ...] [--suites NAME ...] [--list] [--jobs N] [--oracle DIR]
 The working tree is never touched: the copy and its build live in --work, which a later run may use again. A mistake that no test
 sees is printed as SURVIVED and makes the exit status 1.
 """
@@ -55,13 +55,14 @@ class Build:
     def __init__(self, tree, work, jobs, oracle):
         self.tree, self.folder, self.jobs, self.oracle = tree, os.path.join(work, "build"), jobs, oracle
 
-    def configure(self):
+    def configure(self, only):
         options = ["-DCMAKE_BUILD_TYPE=Release"] + ([f"-DTERRACE_ORACLE_DIR={self.oracle}"] if self.oracle else [])
         done = run(["cmake", "-G", "Ninja", "-S", self.tree, "-B", self.folder, *options])
         if done.returncode != 0:
             sys.exit(f"the copy cannot be configured:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         known = run(["ninja", "-C", self.folder, "-t", "targets", "all"]).stdout
         self.suites = [t for t in TESTS if re.search(rf"^{t}: phony", known, re.M)] + [PROGRAM]
+        self.suites = [t for t in self.suites if not only or t in only]
 
     def make(self, suite):
         """None, or the end of what the compiler said."""
@@ -130,6 +131,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "terrace-mutation"))
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--suites", nargs="+", metavar="NAME", help=f"only these of {', '.join(TESTS)}, {PROGRAM}")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--oracle", help="TERRACE_ORACLE_DIR of the copy")
@@ -142,7 +144,7 @@ def main():
         sys.exit(f"no such patch: {', '.join(sorted(unknown))}")
     os.makedirs(a.work, exist_ok=True)
     build = Build(copy_tree(a.work), a.work, a.jobs, a.oracle)
-    build.configure()
+    build.configure(a.suites)
     for suite in build.suites:
         broken = build.make(suite) or build.fails(suite)
         if broken:
