@@ -23,24 +23,23 @@ TERRACE_INLINE void keep_in_memory(float* p) {
     __asm__ volatile("" : "+r"(p) : : "memory");
 }
 
-// Two dwords (eight columns) of a block for eight rows, as bytes without sign.
+// Dword 2 * pair + `second` (four columns) of a block for eight rows, as bytes without sign. One at
+// a time, just before it is used: sixteen registers hold no more.
 template <Form kForm>
-TERRACE_INLINE void load_pair(const std::uint8_t* payload, int pair, int half, __m256i* w) {
+TERRACE_INLINE __m256i load_dword(const std::uint8_t* payload, int pair, int second, int half) {
     if constexpr (kForm == Form::Nibbles) {
         const __m256i low = _mm256_set1_epi8(15);
         const __m256i both =
             _mm256_load_si256(reinterpret_cast<const __m256i*>(payload + 64 * pair + 32 * half));
-        w[0] = _mm256_and_si256(both, low);
-        w[1] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+        return _mm256_and_si256(second == 0 ? both : _mm256_srli_epi16(both, 4), low);
     } else {
-        const std::uint8_t* at = payload + 128 * pair + 32 * half;
-        w[0] = _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
-        w[1] = _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 64));
+        return _mm256_load_si256(
+            reinterpret_cast<const __m256i*>(payload + 128 * pair + 64 * second + 32 * half));
     }
 }
 
 TERRACE_INLINE void fetch_line(const std::uint8_t* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+    __asm__ volatile("prefetcht0 %0" : : "m"(*p));
 }
 
 // Sums over dwords begin .. begin + kDwords of one block.
@@ -54,16 +53,13 @@ TERRACE_INLINE void add_dwords(const std::uint8_t* payload,
 #pragma GCC unroll 4
     for (int i = 0; i < kDwords / 2; ++i) {
         const int pair = begin / 2 + i;
-        __m256i raw[kHalves][2];
-        load_pair<kForm>(payload, pair, 0, raw[0]);
-        load_pair<kForm>(payload, pair, 1, raw[1]);
         fetch_line(*fetch);
         *fetch += fetch_step;
 #pragma GCC unroll 2
         for (int d = 0; d < 2; ++d) {
             typename Dot::template Weights<kForm> w[kHalves];
-            w[0].set(raw[0][d]);
-            w[1].set(raw[1][d]);
+            w[0].set(load_dword<kForm>(payload, pair, d, 0));
+            w[1].set(load_dword<kForm>(payload, pair, d, 1));
             const std::int32_t* inputs = q + (2 * pair + d) * kWidth;
 #pragma GCC unroll 4
             for (int t = 0; t < kWidth; ++t) {

@@ -23,13 +23,25 @@ struct MaddDot {
             }
         }
 
+        // Bare instructions: GCC 12 moves intrinsics about until the sums are spilled.
         TERRACE_INLINE void add_to(__m256i& sum, __m256i inputs) const {
             if constexpr (kForm == Form::Bytes) {
-                const __m256i pairs =
-                    _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(inputs, value));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+                const __m256i one = _mm256_set1_epi16(1);
+                __m256i pairs;
+                __asm__ volatile(
+                    "vpsignb %3, %4, %1\n\t"
+                    "vpmaddubsw %1, %2, %1\n\t"
+                    "vpmaddwd %5, %1, %1\n\t"
+                    "vpaddd %1, %0, %0"
+                    : "+x"(sum), "=&x"(pairs)
+                    : "x"(magnitude), "x"(value), "x"(inputs), "x"(one));
             } else {
-                sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(value, inputs));
+                __m256i pairs;
+                __asm__ volatile(
+                    "vpmaddubsw %3, %2, %1\n\t"
+                    "vpaddw %1, %0, %0"
+                    : "+x"(sum), "=&x"(pairs)
+                    : "x"(value), "x"(inputs));
             }
         }
 

@@ -19,9 +19,10 @@ constexpr std::int64_t kWeightsAhead = kWidth > 2               ? 8192
                                        : kForm == Form::Nibbles ? 0
                                                                 : 4096;
 
-// GCC 12 copies and spills the accumulators of the intrinsic; a bare instruction it leaves alone.
+// GCC 12 copies and spills the accumulators of the intrinsic, and those of an instruction that it
+// may move about; where it stands, it leaves them alone.
 TERRACE_INLINE void dot(__m512i& sum, __m512i weights, __m512i inputs) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(inputs));
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(inputs));
 }
 
 // Four inputs of one token, the same for all sixteen rows.
@@ -169,7 +170,7 @@ void two_groups_kernel(const Segment& s, const PanelPart& part, float* total, bo
             sum[t][0] = _mm512_set1_epi32(corrections[t]);
             sum[t][1] = sum[t][0];
         }
-#pragma GCC unroll 2
+        // Not unrolled: GCC 12 then carries no copies of the sums from one round to the next.
         for (int pair = 0; pair < 8; ++pair) {
             __m512i w0[2];
             __m512i w1[2];

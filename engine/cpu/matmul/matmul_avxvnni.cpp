@@ -14,7 +14,7 @@ struct VexDot {
         TERRACE_INLINE void set(__m256i w) { value = w; }
 
         TERRACE_INLINE void add_to(__m256i& sum, __m256i inputs) const {
-            __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(value), "x"(inputs));
+            __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(value), "x"(inputs));
         }
 
         static TERRACE_INLINE __m256i int32_sums(__m256i sum) { return sum; }
