@@ -20,7 +20,8 @@ from patches import PATCHES
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = "program"
-TESTS = ["cpu_row_ops_test", "cpu_matmul_test", "cpu_attention_test", "engine_device_test", "contract_models_test"]
+TESTS = ["cpu_row_ops_test", "cpu_matmul_test", "cpu_attention_test", "engine_device_test", "engine_generate_test",
+         "contract_models_test"]
 RANDOM_MODELS = ["--seed", "1", "--count", "4"]
 TEST_SECONDS = 900
 

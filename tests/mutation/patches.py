@@ -15,7 +15,7 @@ class Patch(NamedTuple):
 
 CPU = "engine/cpu/"
 ROW_OPS, ATTENTION, MATMUL, PROGRAM = "cpu_row_ops_test", "cpu_attention_test", "cpu_matmul_test", "program"
-MODELS = "contract_models_test"
+SAMPLER, MODELS = "engine_generate_test", "contract_models_test"
 
 PATCHES = [
     Patch("rms-norm-order", "rms_norm multiplies the weight by the factor before the number",
@@ -88,5 +88,5 @@ PATCHES = [
           [MODELS, PROGRAM]),
     Patch("top-p", "top-p leaves out the token that fills the mass",
           [("engine/generate/sampler.cpp", "ranked_.erase(ranked_.begin(), end);",
-            "ranked_.erase(ranked_.begin(), end + 1 < ranked_.end() ? end + 1 : end);")], [PROGRAM, MODELS]),
+            "ranked_.erase(ranked_.begin(), end + 1 < ranked_.end() ? end + 1 : end);")], [SAMPLER, PROGRAM, MODELS]),
 ]
