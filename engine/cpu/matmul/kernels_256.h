@@ -53,8 +53,12 @@ TERRACE_INLINE void add_dwords(const std::uint8_t* payload,
 #pragma GCC unroll 4
     for (int i = 0; i < kDwords / 2; ++i) {
         const int pair = begin / 2 + i;
-        fetch_line(*fetch);
-        *fetch += fetch_step;
+        // One or two tokens are decode, read strictly forward: hints only disturb the processor's
+        // own fetcher there (0.87 of the read loop with them, 0.95 without).
+        if constexpr (kWidth > 2) {
+            fetch_line(*fetch);
+            *fetch += fetch_step;
+        }
 #pragma GCC unroll 2
         for (int d = 0; d < 2; ++d) {
             typename Dot::template Weights<kForm> w[kHalves];
