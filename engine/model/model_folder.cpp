@@ -230,7 +230,7 @@ private:
             R"({"messages":[{"role":"user","content":"Hello"}],"add_generation_prompt":true})";
         request.special_tokens = out_.special_tokens;
         request.clock = TemplateClock::now();
-        request.limits = {2'000'000, std::size_t{4} << 20U, std::size_t{64} << 20U, 400};
+        request.limits = {500'000, std::size_t{1} << 20U, std::size_t{16} << 20U, 400};
         const RenderResult rendered = parsed->render(request);
         if (!rendered.ok()) {
             const bool own_refusal = rendered.failure().error_class == "TemplateError";
