@@ -136,8 +136,8 @@ struct ExpertSum {
     const float* outputs = nullptr;     ///< [n_outputs, width], in any order
     /// [n_rows, top_k]: which row of `outputs` is rank r of row n
     const std::int32_t* output_rows = nullptr;
-    const float* shared = nullptr;      ///< [n_rows, width] or null
-    float* residual = nullptr;          ///< [n_rows, width], added to
+    const float* shared = nullptr;  ///< [n_rows, width] or null
+    float* residual = nullptr;      ///< [n_rows, width], added to
     std::int64_t residual_stride = 0;
 };
 

@@ -135,10 +135,7 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request,
     if (Status legal = check(request); !legal) {
         return std::move(legal).error();
     }
-    Turn turn{request,
-              observer,
-              std::move(stop),
-              Sampler(request.sampling, candidates_),
+    Turn turn{request, observer, std::move(stop), Sampler(request.sampling, candidates_),
               TextStream(*tokenizer_, request.stop_strings)};
     turn.result.speculation.depth = options_.draft_depth;
     turn.result.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());

@@ -216,7 +216,8 @@ Value slice_text(Runtime& rt, const Value& value, const SliceBounds& bounds) {
         return slice_bytes(rt, text, offset(at.start), offset(std::max(at.start, at.stop)));
     }
     TextBuilder builder(rt);
-    for (BigInt i = at.start; (at.step > 0 ? i < at.stop : i > at.stop) && rt.spend(1); i += at.step) {
+    for (BigInt i = at.start; (at.step > 0 ? i < at.stop : i > at.stop) && rt.spend(1);
+         i += at.step) {
         builder.add_slice(text, offset(i), offset(i + 1));
     }
     return text.markup ? builder.take_markup() : builder.take();

@@ -114,7 +114,8 @@ Value counted(Runtime& rt, const Value& self, const Args& args) {
     const Part part = part_of(rt, self.text(), in, 1);
     const std::string_view searched = std::string_view(self.text().bytes).substr(0, part.end);
     if (needle->bytes.empty()) {
-        return Value::of_int(static_cast<BigInt>(count_code_points(searched.substr(part.begin))) + 1);
+        return Value::of_int(static_cast<BigInt>(count_code_points(searched.substr(part.begin))) +
+                             1);
     }
     BigInt count = 0;
     for (std::size_t at = part.begin; rt.spend(1); ++count) {

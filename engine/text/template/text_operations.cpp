@@ -320,7 +320,8 @@ Value join(Runtime& rt, const Text& separator, const std::vector<Value>& items) 
 
 std::size_t byte_offset(Runtime& rt, const Text& text, BigInt index) {
     if (index < 0) {
-        index += static_cast<BigInt>(text.ascii ? text.bytes.size() : count_code_points(text.bytes));
+        index +=
+            static_cast<BigInt>(text.ascii ? text.bytes.size() : count_code_points(text.bytes));
     }
     if (index <= 0) {
         return 0;

@@ -104,7 +104,7 @@ struct Value {
 
     [[nodiscard]] bool is_number() const { return is_integral() || kind == Kind::Float; }
 
-    [[nodiscard]] BigInt as_int() const;      ///< of an Int or Bool
+    [[nodiscard]] BigInt as_int() const;   ///< of an Int or Bool
     [[nodiscard]] double as_real() const;  ///< of any number
 };
 

@@ -64,11 +64,11 @@ TEST_P(FloatMathTest, ExponentialOfElevenMillionFloatsHasTheRecordedHash) {
     }
 }
 
-// Half a minute for each instruction set: run with --gtest_also_run_disabled_tests.
-TEST_P(FloatMathTest, DISABLED_ExponentialOfEveryFloatEqualsTheTwin) {
+// A stride of 1 takes half a minute for each instruction set and finds nothing either.
+TEST_P(FloatMathTest, ExponentialOfEverySixtyFirstFloatEqualsTheTwin) {
     std::vector<float> want(4096);
     std::int64_t n_wrong = 0;
-    for_patterns(0, 0xffffffff, 1, [&](const std::vector<float>& x) {
+    for_patterns(0, 0xffffffff, 61, [&](const std::vector<float>& x) {
         kFloatMathScalar.exp32(x.data(), static_cast<std::int64_t>(x.size()), want.data());
         const auto y = exp_of(x);
         if (std::memcmp(y.data(), want.data(), y.size() * 4) != 0) {
