@@ -65,6 +65,9 @@ function(terrace_test name)
         list(APPEND ARG_LABELS engine)
         list(REMOVE_DUPLICATES ARG_LABELS)
     endif()
+    if("threads" IN_LIST ARG_LABELS)
+        add_dependencies(tests_with_threads ${name})
+    endif()
     # A list has to survive two readings: by discovery, and by the file it writes.
     string(REPLACE ";" "\\;" ARG_LABELS "${ARG_LABELS}")
     gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
