@@ -61,7 +61,7 @@ void add_attention(Tensors& tensors, const std::string& layer, std::int64_t hidd
     tensors.add(layer + "post_attention_layernorm.weight", {hidden}, 1.0f);
     tensors.add(a + "q_a_proj.weight", {kWidth, hidden}, 0.25f);
     tensors.add(a + "q_a_layernorm.weight", {kWidth}, 1.0f);
-    tensors.add(a + "q_b_proj.weight", {2 * kWidth, kWidth}, 0.25f);
+    tensors.add(a + "q_b_proj.weight", {kWidth, kWidth}, 0.25f);
     tensors.add(a + "kv_a_proj_with_mqa.weight", {kWidth + 4, hidden}, 0.25f);
     tensors.add(a + "kv_a_layernorm.weight", {kWidth}, 1.0f);
     tensors.add(a + "kv_b_proj.weight", {4 + kWidth, kWidth}, 0.25f);
