@@ -12,12 +12,13 @@ namespace {
 enum class Form : std::uint8_t { Nibbles, Bytes };
 
 // How far ahead weights are fetched into L2 in decode; 0: not at all. The packed layout is read
-// strictly forward, and for int4 with one or two tokens the processor's own fetcher is better than
-// any hint (0.72 of the read loop with hints into L1, 0.86 into L2, 0.97 without).
+// strictly forward, and with one or two tokens the processor's own fetcher is better than most
+// hints (int4: 0.72 of the read loop with hints into L1, 0.86 into L2, 0.97 without). int8 with one
+// token is the exception: it asks for more lines at a time than that fetcher runs ahead.
 template <int kWidth, Form kForm>
-constexpr std::int64_t kWeightsAhead = kWidth > 2               ? 8192
-                                       : kForm == Form::Nibbles ? 0
-                                                                : 4096;
+constexpr std::int64_t kWeightsAhead = kWidth > 2                           ? 8192
+                                       : kForm == Form::Bytes&& kWidth == 1 ? 4096
+                                                                            : 0;
 
 // GCC 12 copies and spills the accumulators of the intrinsic, and those of an instruction that it
 // may move about; where it stands, it leaves them alone.
