@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "app/cli/answer_writer.h"
 #include "app/cli/command.h"
 #include "app/cli/line_reader.h"
 #include "app/cli/open_engine.h"
@@ -29,25 +30,6 @@ constexpr const char* kHelp =
     "/load FILE      go on with a saved conversation\n"
     "/stop           (while an answer runs: Ctrl-C) nothing is running here\n"
     "/help           this list; Ctrl-D ends\n";
-
-class PieceWriter final : public GenerateObserver {
-public:
-    explicit PieceWriter(Terminal& terminal) : terminal_(terminal) {}
-
-    void prefill_progress(std::int64_t done, std::int64_t total) override {
-        if (total > 256) {
-            terminal_.progress("reading the conversation", done, total, "tokens");
-        }
-    }
-
-    void text(std::string_view piece, std::int32_t /*token*/) override {
-        terminal_.endProgress();
-        terminal_.out(piece);
-    }
-
-private:
-    Terminal& terminal_;
-};
 
 /// The conversation and the settings while it runs.
 class Conversation {
@@ -90,7 +72,7 @@ public:
         request.max_new_tokens = answer_.n.value_or(-1);
         request.ignore_eos = answer_.ignoreEos;
         request.stop_strings = answer_.stop;
-        PieceWriter writer(terminal_);
+        AnswerWriter writer(terminal_);
         Result<GenerateResult> result =
             engine_.session().generate(request, &writer, interrupt_.newRequest());
         terminal_.endProgress();

@@ -1,6 +1,7 @@
 // terrace-cli run: one prompt, one answer, streamed.
 #include <charconv>
 
+#include "app/cli/answer_writer.h"
 #include "app/cli/command.h"
 #include "app/cli/dump_file.h"
 #include "app/cli/open_engine.h"
@@ -9,28 +10,6 @@
 namespace terrace::cli {
 
 namespace {
-
-/// Streams the answer to stdout and progress to stderr.
-class AnswerWriter final : public GenerateObserver {
-public:
-    explicit AnswerWriter(Terminal& terminal) : terminal_(terminal) {}
-
-    void prefill_progress(std::int64_t done, std::int64_t total) override {
-        if (total > 256) {
-            terminal_.progress("reading the prompt", done, total, "tokens");
-        }
-    }
-
-    void text(std::string_view piece, std::int32_t /*token*/) override {
-        terminal_.endProgress();
-        if (!terminal_.json()) {
-            terminal_.out(piece);
-        }
-    }
-
-private:
-    Terminal& terminal_;
-};
 
 Result<std::vector<std::int32_t>> parseIds(const std::string& text) {
     std::vector<std::int32_t> ids;
