@@ -216,10 +216,10 @@ private:
     }
 
     [[nodiscard]] Status too_few_slots() const {
-        return Error{
-            ErrorCode::WrongUse,
-            std::to_string(plan_.n_slots) + " expert slots were asked for; expected at least 2", "",
-            "Choose --slots 2 or more, or --slots all"};
+        return Error{ErrorCode::WrongUse,
+                     std::to_string(config_.slots.value_or(0)) +
+                         " expert slots were asked for; expected at least 2",
+                     "", "Choose --slots 2 or more, or --slots all"};
     }
 
     [[nodiscard]] Status does_not_fit() const {

@@ -9,6 +9,7 @@
 #include "app/cli/command.h"
 #include "app/cli/line_reader.h"
 #include "app/cli/open_engine.h"
+#include "app/core/json_text.h"
 #include "app/core/model_location.h"
 #include "app/core/run_report.h"
 #include "engine/generate/repetition_guard.h"
@@ -166,7 +167,11 @@ private:
         if (!text) {
             return std::move(text).error();
         }
-        Json json = Json::parse(*text, nullptr, false);
+        Result<Json> parsed = app::parseJson(*text, path);
+        if (!parsed) {
+            return std::move(parsed).error();
+        }
+        Json json = std::move(parsed).value();
         if (json.is_object() && json.contains("messages")) {
             json = Json(json["messages"]);
         }

@@ -104,7 +104,12 @@ int run(int argc, char** argv) {
                               output.quiet     ? Verbosity::Quiet
                               : output.verbose ? Verbosity::Verbose
                                                : Verbosity::Normal);
-            return static_cast<int>(command->run(terminal, interrupt));
+            const Exit status = command->run(terminal, interrupt);
+            if (terminal.outputLost() && status == Exit::Done) {
+                std::fprintf(stderr, "error: the result could not be written to standard output\n");
+                return static_cast<int>(Exit::Failed);
+            }
+            return static_cast<int>(status);
         }
     }
     return static_cast<int>(Exit::WrongUse);

@@ -1,4 +1,6 @@
 // terrace-cli make-model: seeded synthetic models of any shape and size.
+#include <nlohmann/json.hpp>
+
 #include "app/cli/command.h"
 #include "app/core/size_text.h"
 #include "app/core/synthetic_model.h"
@@ -96,7 +98,9 @@ public:
             return terminal.fail(made.error());
         }
         if (terminal.json()) {
-            terminal.out("{\"folder\": \"made\", \"bytes\": " + std::to_string(written_) + "}\n");
+            const nlohmann::ordered_json json{{"folder", out_}, {"bytes", written_}};
+            terminal.out(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                         "\n");
         } else {
             terminal.out(out_ + ": " + app::formatSize(written_) + " of weights\n");
         }

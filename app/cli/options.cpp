@@ -1,11 +1,12 @@
 #include "app/cli/options.h"
 
 #include <charconv>
-#include <fstream>
+#include <cmath>
 #include <iostream>
 #include <iterator>
 
 #include "app/core/size_text.h"
+#include "engine/support/file.h"
 
 namespace terrace::cli {
 
@@ -21,6 +22,9 @@ Error notBuilt(const std::string& option) {
     return Error{ErrorCode::WrongUse, option + " has no effect in this build, so it is refused", "",
                  "Leave it out"};
 }
+
+/// More text than any context holds.
+constexpr std::int64_t kLargestText = std::int64_t{256} << 20;
 
 template <typename Number>
 std::optional<Number> parseNumber(const std::string& text) {
@@ -91,6 +95,9 @@ Status ModelOptions::resolve() {
         }
     }
     engine.context = context_;
+    if (engine.latent_eps && !(*engine.latent_eps > 0 && std::isfinite(*engine.latent_eps))) {
+        return wrongValue("--latent-eps", std::to_string(*engine.latent_eps), "a number above 0");
+    }
     if (draft_ == "off") {
         engine.draft_depth = 0;
     } else if (draft_ != "auto") {
@@ -137,7 +144,7 @@ Status ModelOptions::resolve() {
 void AnswerOptions::add(CLI::App& command) {
     const std::string group = "Answer";
     command.add_option("--n", n, "Most new tokens; default: until a stop or the context's end")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
         ->group(group);
     command.add_flag("--ignore-eos", ignoreEos, "Go on past stop tokens")->group(group);
     command.add_option("--stop", stop, "Stop before this text (repeatable)")->group(group);
@@ -155,17 +162,28 @@ void AnswerOptions::add(CLI::App& command) {
     command.add_option("--frequency-penalty", sampling.frequencyPenalty, "0: none")->group(group);
     command.add_option("--presence-penalty", sampling.presencePenalty, "0: none")->group(group);
     command.add_option("--logit-bias", logitBias_, "ID=B (repeatable)")->group(group);
-    command.add_option("--seed", sampling.seed, "Default: drawn, and printed")->group(group);
+    command.add_option("--seed", seed_, "Default: drawn, and printed")->group(group);
 }
 
 Status AnswerOptions::resolve() {
+    if (!seed_.empty()) {
+        sampling.seed = parseNumber<std::uint64_t>(seed_);
+        if (!sampling.seed) {
+            return wrongValue("--seed", seed_, "a whole number from 0 to 18446744073709551615");
+        }
+    }
+    for (const std::string& text : stop) {
+        if (text.empty()) {
+            return wrongValue("--stop", text, "some text");
+        }
+    }
     for (const std::string& entry : logitBias_) {
         const std::size_t equals = entry.find('=');
         const auto id = parseNumber<std::int32_t>(entry.substr(0, equals));
         const auto bias = equals == std::string::npos
                               ? std::nullopt
                               : parseNumber<double>(entry.substr(equals + 1));
-        if (!id || !bias || *id < 0) {
+        if (!id || !bias || *id < 0 || !std::isfinite(*bias)) {
             return wrongValue("--logit-bias", entry, "ID=B, for example 2012=-5");
         }
         sampling.logitBias.emplace_back(*id, *bias);
@@ -187,12 +205,7 @@ Result<std::string> textArgument(const std::string& argument) {
     if (argument.empty() || argument.front() != '@') {
         return argument;
     }
-    const std::string path = argument.substr(1);
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        return Error{ErrorCode::NotFound, "cannot be opened for reading", path, ""};
-    }
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    return read_text_file(argument.substr(1), kLargestText);
 }
 
 }  // namespace terrace::cli

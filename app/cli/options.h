@@ -63,6 +63,7 @@ struct AnswerOptions {
 
 private:
     std::vector<std::string> logitBias_;
+    std::string seed_;
 };
 
 /// The text of "TEXT", "@FILE" or "-" (standard input).

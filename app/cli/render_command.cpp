@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "app/cli/command.h"
+#include "app/core/json_text.h"
 #include "app/core/model_location.h"
+#include "app/core/prompt.h"
 #include "engine/model/model_folder.h"
 #include "engine/text/template/chat_template.h"
 
@@ -108,7 +110,11 @@ private:
         if (!text) {
             return std::move(text).error();
         }
-        const Json json = Json::parse(*text, nullptr, false);
+        Result<Json> parsed = app::parseJson(*text, specialTokens_);
+        if (!parsed) {
+            return std::move(parsed).error();
+        }
+        const Json& json = *parsed;
         if (!json.is_object()) {
             return Error{ErrorCode::WrongUse, "expected a JSON object of names and texts",
                          specialTokens_, ""};
@@ -175,16 +181,11 @@ private:
                           const std::string& text,
                           const TemplateClock& clock,
                           const Terminal& terminal) {
-        Json json = Json::parse(text, nullptr, false);
-        if (json.is_array()) {
-            json = Json{{"messages", json}, {"add_generation_prompt", true}};
+        Result<std::string> conversation = app::conversationText(text, app::Thinking::ModelDefault);
+        if (!conversation) {
+            return terminal.fail(conversation.error());
         }
-        if (!json.is_object()) {
-            return terminal.fail({ErrorCode::WrongUse,
-                                  "expected a JSON array of messages or a conversation object",
-                                  "render", ""});
-        }
-        const RenderResult result = render(source, json.dump(), clock);
+        const RenderResult result = render(source, std::move(conversation).value(), clock);
         if (!result.ok()) {
             if (terminal.json()) {
                 terminal.out(jsonText(failureJson(result.failure())) + "\n");

@@ -6,6 +6,7 @@
 #include "app/cli/dump_file.h"
 #include "app/cli/open_engine.h"
 #include "app/core/run_report.h"
+#include "engine/support/file.h"
 
 namespace terrace::cli {
 
@@ -72,9 +73,25 @@ public:
                 return terminal.fail(status.error());
             }
         }
+        if (!dump_.empty()) {
+            // Now rather than after a long answer: can the file be written at all?
+            if (Result<AtomicFile> file = AtomicFile::create(dump_); !file) {
+                return terminal.fail(file.error());
+            }
+        }
         Result<std::unique_ptr<Engine>> engine = openEngine(model_, terminal, interrupt);
         if (!engine) {
             return terminal.fail(engine.error());
+        }
+        const std::int64_t vocabulary = (*engine)->folder().config.vocab_size;
+        for (const auto& [id, bias] : answer_.sampling.logitBias) {
+            if (id >= vocabulary) {
+                return terminal.fail({ErrorCode::WrongUse,
+                                      "--logit-bias names token " + std::to_string(id) +
+                                          "; the vocabulary ends at " +
+                                          std::to_string(vocabulary - 1),
+                                      "run", ""});
+            }
         }
         return answer(**engine, *input, terminal, interrupt);
     }
@@ -133,8 +150,7 @@ private:
             return terminal.fail(sampling.error());
         }
         terminal.detail(sampling->origin);
-        std::vector<std::string> warnings = prompt->warnings;
-        for (const std::string& warning : warnings) {
+        for (const std::string& warning : prompt->warnings) {
             terminal.warn(warning);
         }
         GenerateRequest request;
@@ -150,37 +166,43 @@ private:
         if (!result) {
             return terminal.fail(result.error());
         }
+        if (!terminal.json()) {
+            terminal.out("\n");
+        }
+        std::vector<std::string> warnings = engine.folder().facts.warnings;
+        warnings.insert(warnings.end(), prompt->warnings.begin(), prompt->warnings.end());
+        warnings.insert(warnings.end(), result->warnings.begin(), result->warnings.end());
         for (const std::string& warning : result->warnings) {
             terminal.warn(warning);
         }
-        warnings.insert(warnings.end(), result->warnings.begin(), result->warnings.end());
-        if (terminal.json()) {
-            terminal.out(app::runReport(
-                             *result, {&engine, request.prompt, request.sampling.seed, warnings}) +
-                         "\n");
-        } else {
-            terminal.out("\n");
-            if (request.sampling.temperature > 0) {
-                terminal.detail("seed " + std::to_string(request.sampling.seed));
+        if (!dump_.empty() && result->stop_reason != StopReason::Cancelled) {
+            std::vector<std::int32_t> tokens = request.prompt;
+            tokens.insert(tokens.end(), result->ids.begin(), result->ids.end());
+            const Status written =
+                writeDump(engine, request.sampling, tokens, dump_, interrupt.newRequest());
+            if (!written) {
+                return terminal.fail(written.error());
             }
-            terminal.detail(app::runSummary(*result, engine));
         }
-        if (result->stop_reason == StopReason::Cancelled) {
-            return Exit::Stopped;
-        }
-        return dump_.empty() ? Exit::Done : dump(engine, request, *result, terminal, interrupt);
+        report(engine, request, *result, warnings, terminal);
+        return result->stop_reason == StopReason::Cancelled ? Exit::Stopped : Exit::Done;
     }
 
-    Exit dump(Engine& engine,
-              const GenerateRequest& request,
-              const GenerateResult& result,
-              Terminal& terminal,
-              StopOnInterrupt& interrupt) {
-        std::vector<std::int32_t> tokens = request.prompt;
-        tokens.insert(tokens.end(), result.ids.begin(), result.ids.end());
-        const Status written =
-            writeDump(engine, request.sampling, tokens, dump_, interrupt.newRequest());
-        return written ? Exit::Done : terminal.fail(written.error());
+    void report(const Engine& engine,
+                const GenerateRequest& request,
+                const GenerateResult& result,
+                const std::vector<std::string>& warnings,
+                const Terminal& terminal) const {
+        if (terminal.json()) {
+            const app::RunContext context{&engine, request.prompt, request.sampling.seed, warnings};
+            terminal.out(app::runReport(result, context) + "\n");
+            return;
+        }
+        if (request.sampling.temperature > 0 && !answer_.sampling.seed) {
+            // Without it the same answer could not be had again.
+            terminal.note("seed " + std::to_string(request.sampling.seed));
+        }
+        terminal.detail(app::runSummary(result, engine));
     }
 
     ModelOptions model_;

@@ -42,8 +42,10 @@ Terminal::Terminal(Format format, Verbosity verbosity)
     : format_(format), verbosity_(verbosity), interactive_(::isatty(STDERR_FILENO) != 0) {}
 
 void Terminal::out(std::string_view text) const {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+    if (std::fflush(stdout) != 0 || !written) {
+        outputLost_ = true;
+    }
 }
 
 void Terminal::note(std::string_view line) const {

@@ -24,8 +24,12 @@ class Terminal {
 public:
     Terminal(Format format, Verbosity verbosity);
 
-    /// Result text, as it stands.
+    /// Result text, as it stands. A lost stdout is remembered: see outputLost().
     void out(std::string_view text) const;
+
+    /// Whether some result text could not be written (a full disk, a closed channel).
+    [[nodiscard]] bool outputLost() const { return outputLost_; }
+
     /// A line on stderr unless --quiet.
     void note(std::string_view line) const;
     /// A line on stderr with --verbose.
@@ -47,6 +51,7 @@ private:
     Format format_;
     Verbosity verbosity_;
     bool interactive_;  ///< stderr is a terminal
+    mutable bool outputLost_ = false;
     double lastProgress_ = -1.0;
     double stageStart_ = 0.0;
     std::string stage_;

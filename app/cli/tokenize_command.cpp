@@ -147,6 +147,14 @@ private:
         if (!ids) {
             return terminal.fail(ids.error());
         }
+        for (const std::int32_t id : *ids) {
+            if (!tokenizer.is_defined(id)) {
+                return terminal.fail(
+                    {ErrorCode::WrongUse,
+                     "token id " + std::to_string(id) + " is not defined by this tokenizer",
+                     "tokenize --decode", ""});
+            }
+        }
         const std::string decoded = tokenizer.decode(*ids);
         terminal.out(terminal.json() ? jsonText({{"text", decoded}}) + "\n" : decoded + "\n");
         return Exit::Done;

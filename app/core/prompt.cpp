@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/core/json_text.h"
 #include "engine/text/template/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
@@ -65,11 +66,14 @@ Result<PreparedPrompt> renderConversation(const ModelFolder& folder, std::string
     return out;
 }
 
-Result<std::string> conversationFromFile(const std::string& text, Thinking thinking) {
-    Json json = Json::parse(text, nullptr, false);
-    if (json.is_discarded()) {
-        return Error{ErrorCode::WrongUse, "the messages are not valid JSON", "", ""};
+}  // namespace
+
+Result<std::string> conversationText(const std::string& text, Thinking thinking) {
+    Result<Json> parsed = parseJson(text, "messages");
+    if (!parsed) {
+        return std::move(parsed).error();
     }
+    Json json = std::move(parsed).value();
     if (json.is_array()) {
         json = Json{{"messages", json}};
     }
@@ -86,8 +90,6 @@ Result<std::string> conversationFromFile(const std::string& text, Thinking think
     }
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
-
-}  // namespace
 
 std::string conversationOf(const PromptInput& input) {
     Json conversation;
@@ -116,7 +118,7 @@ Result<PreparedPrompt> preparePrompt(const ModelFolder& folder, const PromptInpu
         prepared = std::move(out);
     } else if (input.messages) {
         Result<std::string> conversation =
-            conversationFromFile(cleanText(*input.messages, "messages", warnings), input.thinking);
+            conversationText(cleanText(*input.messages, "messages", warnings), input.thinking);
         if (!conversation) {
             return std::move(conversation).error();
         }

@@ -33,6 +33,10 @@ struct PreparedPrompt {
 /// The conversation object of one user turn, as the template engine takes it.
 [[nodiscard]] std::string conversationOf(const PromptInput& input);
 
+/// A conversation object from what a user gives: an array of messages or an object. Asks for a
+/// generation prompt unless the object says otherwise. Errors: WrongUse.
+[[nodiscard]] Result<std::string> conversationText(const std::string& text, Thinking thinking);
+
 /// Renders and tokenises. Text that came from a person is never read as special tokens.
 /// Errors: a template that fails (line and column), JSON that is no conversation, no template.
 [[nodiscard]] Result<PreparedPrompt> preparePrompt(const ModelFolder& folder,

@@ -313,8 +313,8 @@ Status checkSpec(const SyntheticSpec& s) {
                                              {"v-head-dim", s.v_head_dim},
                                              {"intermediate-size", s.intermediate_size},
                                              {"expert-width", s.moe_intermediate_size},
-                                             {"experts", s.n_routed_experts},
-                                             {"top-k", s.num_experts_per_tok},
+                                             {"n-experts", s.n_routed_experts},
+                                             {"experts-per-token", s.num_experts_per_tok},
                                              {"index-heads", s.index_n_heads},
                                              {"index-head-dim", s.index_head_dim},
                                              {"index-topk", s.index_topk}}) {
@@ -326,8 +326,17 @@ Status checkSpec(const SyntheticSpec& s) {
         return wrong("--vocab-size is " + std::to_string(s.vocab_size) + "; expected at least " +
                      std::to_string(kSyntheticTokens) + ", for every byte and the special tokens");
     }
+    const double parameters =
+        static_cast<double>(s.num_hidden_layers) * static_cast<double>(s.n_routed_experts + 8) *
+        3.0 * static_cast<double>(s.moe_intermediate_size) * static_cast<double>(s.hidden_size);
+    if (parameters > 1e13 || s.num_hidden_layers > 10'000 || s.n_routed_experts > 100'000) {
+        return Error{ErrorCode::TooLarge,
+                     "the model would have about " + std::to_string(parameters / 1e9) +
+                         " thousand million parameters; at most 10000 are made",
+                     "make-model", ""};
+    }
     if (s.num_experts_per_tok > s.n_routed_experts) {
-        return wrong("--top-k is more than --experts");
+        return wrong("--experts-per-token is more than --n-experts");
     }
     if (s.qk_rope_head_dim % 2 != 0 || s.index_head_dim < s.qk_rope_head_dim) {
         return wrong("--qk-rope-head-dim must be even and at most --index-head-dim");

@@ -65,7 +65,7 @@ private:
 
     [[nodiscard]] std::string other_spelling(std::string_view wanted) const {
         for (const std::string& name : listing_.others) {
-            const bool same = name.size() == wanted.size() &&
+            const bool same = name != wanted && name.size() == wanted.size() &&
                               std::equal(name.begin(), name.end(), wanted.begin(),
                                          [](char a, char b) { return (a | 0x20) == (b | 0x20); });
             if (same) {
@@ -222,7 +222,7 @@ private:
         Result<ChatTemplate> parsed =
             ChatTemplate::parse(out_.chat_template_text, out_.chat_template_origin);
         if (!parsed) {
-            warn(parsed.error().text() + " (the built-in template is used instead)");
+            warn(parsed.error().text() + " (text can still be given as it stands: --verbatim)");
             return;
         }
         RenderRequest request;
@@ -235,7 +235,7 @@ private:
         if (!rendered.ok()) {
             const bool own_refusal = rendered.failure().error_class == "TemplateError";
             warn(rendered.error(out_.chat_template_origin).text() +
-                 (own_refusal ? "" : " (the built-in template is used instead)"));
+                 (own_refusal ? "" : " (text can still be given as it stands: --verbatim)"));
             if (!own_refusal) {
                 return;
             }

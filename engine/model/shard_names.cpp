@@ -204,7 +204,7 @@ std::string missing_file_hint(const FolderListing& listing, const std::string& n
         }
     }
     for (const std::string& shard : listing.shards) {
-        if (lower(shard) == lower(name)) {
+        if (shard != name && lower(shard) == lower(name)) {
             return " (" + printable(shard) + " differs in case only)";
         }
     }
