@@ -41,6 +41,31 @@ class Manners(unittest.TestCase):
         self.assertEqual(done.stdout, "", "stdout carries the result only")
         self.assertIn(names, done.stderr)
 
+    def test_what_is_no_text_file_is_refused_with_a_sentence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            deep = os.path.join(folder, "deep.json")
+            with open(deep, "w", encoding="utf-8") as file:
+                file.write("[" * 200000 + "]" * 200000)
+            for args in (("run", DEMO, "--prompt", "@" + folder), ("tokenize", DEMO, "--text", "@" + folder),
+                         ("render", DEMO, "--messages", folder), ("render", DEMO, "--messages", deep),
+                         ("run", DEMO, "--messages", deep)):
+                done = cli(*args)
+                self.assertIn(done.returncode, (1, 2), args)
+                self.assertIn("error:", done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_a_dump_that_cannot_be_written_is_refused_before_the_answer(self):
+        done = cli("run", DEMO, "--prompt", "Hi", "--json", "--dump", "/nowhere/at/all")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("error", json.loads(done.stdout))
+
+    def test_a_lost_result_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([CLI, "run", DEMO, "--prompt", "Hi", "--n", "3"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("could not be written", done.stderr)
+
     def test_every_command_has_help_with_two_examples(self):
         overview = cli("--help")
         self.assertEqual(overview.returncode, 0)
