@@ -153,6 +153,8 @@ void AttentionBlock::select(const IndexerWeights& indexer,
         select_all(batch, selections);
         return;
     }
+    // A stopped or failed op writes nothing: what it leaves behind must still be in range.
+    select_all(batch, selections);
     const FloatRows q = first_rows(a.index_q, n);
     rotate(q, 0, shape_.index_heads, shape_.index_dim, batch, shape_.index_pairs);
     IndexSelect job;

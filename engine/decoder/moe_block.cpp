@@ -47,6 +47,10 @@ Status MoeBlock::run(const LayerWeights& weights,
     }
     ops_->route({weights.router, weights.router_bias, x, a.expert_ids, a.expert_gates}, rule_,
                 scope);
+    if (stop.stop_requested()) {
+        // A stopped router leaves ids behind that nobody chose.
+        return Error{ErrorCode::Cancelled, "stopped", "", ""};
+    }
     group_rows_by_expert(batch, a);
 
     const FeedForwardWeights* shared = weights.feed_forward ? &*weights.feed_forward : nullptr;

@@ -515,6 +515,9 @@ void attend_each(Context context, const MlaAttention& job, RowScope scope) {
 void mla_attention(Context context, const MlaAttention& job, RowScope scope) {
     CHECK(static_cast<std::int64_t>(job.selections.size()) == job.n_rows);
     CHECK(job.n_heads > 0 && job.cache->n_groups() <= kMostCachedGroups);
+    if (context.stream->stop_requested()) {
+        return;  // the ops before this one may have chosen nothing
+    }
     for (const Selection& selection : job.selections) {
         CHECK(selection.count > 0 && selection.count <= job.cache->capacity);
     }
